@@ -1,0 +1,45 @@
+"""The seam between the engine and everything that sends it requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from noria.core.outputs import Delta
+from noria.engine.messages import EngineStats, GenerateRequest
+
+if TYPE_CHECKING:
+    from noria.engine.records import Recorder
+
+# Called by the engine's thread, once a step, with the news of the requests that were submitted with it.
+Sink = Callable[[Sequence[Delta]], None]
+
+
+class EngineClient(Protocol):
+    """An engine, wherever it runs. All methods may be called from any thread and return at once."""
+
+    def submit(self, requests: Sequence[GenerateRequest], sink: Sink) -> None:
+        """Queue requests; each gets deltas through `sink` until one with a finish reason.
+
+        Raises RequestError for a request that can never be served (nothing is queued then), EngineError when
+        the engine is dead or shut down.
+        """
+        ...
+
+    def cancel(self, request_ids: Sequence[str]) -> None:
+        """End requests in whatever state they are, freeing their blocks before the next step is planned.
+
+        Each gets a last delta with FinishReason.ABORT. Unknown and finished ids are ignored.
+        """
+        ...
+
+    def stats(self) -> EngineStats: ...
+
+    @property
+    def recorder(self) -> Recorder:
+        """Records of recent steps and requests."""
+        ...
+
+    def shutdown(self) -> None:
+        """Stop the engine. Requests still in it get a last delta with FinishReason.ABORT."""
+        ...

@@ -1,0 +1,113 @@
+"""Plain data that crosses between the engine and its clients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from noria.core.outputs import FinishReason
+from noria.core.plan import Work
+from noria.sampling.params import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateRequest:
+    """One sequence to generate. (A user's request with n > 1 is n of these: `expand_choices`.)
+
+    request_id: unique among the requests in the engine.
+    seed: resolved; every random number of the request is a function of (seed, position).
+    priority: lower goes first under the priority policy.
+    cache_salt: prefixes are shared only between requests with the same salt.
+    """
+
+    request_id: str
+    prompt_token_ids: tuple[int, ...]
+    params: SamplingParams
+    seed: int
+    priority: int = 0
+    cache_salt: str = ""
+
+
+def expand_choices(
+    request_id: str,
+    prompt_token_ids: Sequence[int],
+    params: SamplingParams,
+    random: Random,
+    priority: int = 0,
+    cache_salt: str = "",
+) -> list[GenerateRequest]:
+    """The n sequences of a request: choice i is `{request_id}-{i}` with seed params.seed + i (mod 2**64).
+
+    random: draws the seed of a request that states none.
+    """
+    seed = params.seed if params.seed is not None else random.getrandbits(64)
+    ids = tuple(prompt_token_ids)
+    return [
+        GenerateRequest(f"{request_id}-{i}", ids, params, (seed + i) % 2**64, priority, cache_salt)
+        for i in range(params.n)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """A snapshot of the engine after its latest step."""
+
+    step: int
+    num_running: int
+    num_waiting: int
+    num_blocks: int
+    num_blocks_used: int  # referenced by a running request
+    num_blocks_cached: int  # evictable, but still holding a reusable prefix
+    is_alive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """What one step did and what it cost. Instants are the engine clock's, in seconds."""
+
+    step: int
+    start_s: float
+    plan_s: float  # durations of the four parts of the step
+    launch_s: float
+    wait_s: float
+    commit_s: float
+    work: tuple[Work, ...]
+    num_prefill_seqs: int  # more than one token, or the one token is part of the prompt
+    num_decode_seqs: int
+    num_prefill_tokens: int
+    prefill_context_sum: float  # sum over chunks of chunk * (context + chunk / 2)
+    num_decode_kv_tokens: int  # sum over decodes of the context attended to
+    num_prompt_tokens: int  # prompt tokens computed for the first time in this step
+    num_recomputed_tokens: int  # tokens computed again after a preemption
+    num_sampled_tokens: int
+    prefix_queries: int  # tokens looked up in the prefix cache by requests admitted in this step
+    prefix_hits: int  # of those, tokens found
+    num_preemptions: int
+    num_running: int
+    num_waiting: int
+    num_blocks: int
+    num_blocks_used: int
+    num_blocks_cached: int
+    ttfts_s: tuple[float, ...]  # acceptance to first token, of the requests whose first token this is
+    token_gaps_s: tuple[float, ...]  # time since the previous token, of the others
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRecord:
+    """One sequence's life. Instants are the engine clock's, in seconds; None where it never came to that."""
+
+    request_id: str
+    accepted_s: float
+    first_scheduled_s: float | None
+    first_token_s: float | None
+    last_token_s: float | None
+    finished_s: float
+    num_prompt_tokens: int
+    num_output_tokens: int
+    num_cached_tokens: int  # prompt tokens not computed thanks to the prefix cache, at first admission
+    num_preemptions: int
+    priority: int
+    max_tokens: int | None
+    n: int
+    finish: FinishReason

@@ -1,0 +1,25 @@
+"""What a built model offers to the runner, on any backend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from noria.config.model import ModelConfig
+from noria.kernels.batch import Batch
+
+
+class Model(Protocol):
+    """A model with its weights and its paged KV cache."""
+
+    config: ModelConfig
+
+    def forward(self, batch: Batch) -> np.ndarray:
+        """Write the batch's KV; return logits [R, vocab_size] float32 of batch.logit_rows, freshly made."""
+        ...
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copy whole blocks of the KV cache, all layers: (source, destination) pairs."""
+        ...

@@ -1,0 +1,148 @@
+"""Sampling parameters: what a request asks of the sampler, checked by name and range."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from noria.config.errors import RequestError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    # (prompt ids, output ids so far, logits [vocab] float32) -> logits [vocab]
+    LogitsProcessor = Callable[[Sequence[int], Sequence[int], np.ndarray], np.ndarray]
+
+MAX_N = 16384
+MAX_SEED = 2**64
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How to choose the output tokens of one request. Names and meanings are those of the OpenAI API and its
+    usual extensions.
+
+    n: independent outputs to make for the prompt.
+    temperature: 0 is greedy (ties go to the lowest token id).
+    top_k: 0 or -1 keeps every token. top_p in (0, 1]. min_p in [0, 1].
+    presence_penalty, frequency_penalty: over output tokens, in [-2, 2]. repetition_penalty: over prompt and
+        output tokens, above 0; 1 is neutral.
+    logit_bias: token id -> bias in [-100, 100], added to the logit.
+    seed: with a seed, outputs repeat; the random number of a position depends on (seed, position) alone.
+    stop: strings that end the output; left out of it unless include_stop_str_in_output.
+    stop_token_ids: token ids that end the output, besides the model's end-of-sequence tokens.
+    min_tokens: no stop of any kind before this many tokens. max_tokens: None means up to the context's end.
+    ignore_eos: the model's end-of-sequence tokens do not end the output.
+    logprobs, prompt_logprobs: number of most likely alternatives to report a token (0: the token alone); None
+        reports nothing. Values are log-softmax of the model's own logits, before penalties and temperature.
+    skip_special_tokens: leave special tokens out of the text.
+    logits_processors: Python callables (prompt_ids, output_ids, logits) -> logits, in order, after penalties
+        and bias; offline API only. One that raises fails its own request.
+
+    Raises RequestError naming the parameter and its range.
+    """
+
+    n: int = 1
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    include_stop_str_in_output: bool = False
+    ignore_eos: bool = False
+    min_tokens: int = 0
+    max_tokens: int | None = 16
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    skip_special_tokens: bool = True
+    logits_processors: tuple[LogitsProcessor, ...] = ()
+
+    def __post_init__(self) -> None:
+        _set = object.__setattr__
+        _set(self, "stop", (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ()))
+        _set(self, "stop_token_ids", tuple(self.stop_token_ids or ()))
+        _set(self, "logits_processors", tuple(self.logits_processors or ()))
+        _set(self, "logit_bias", dict(self.logit_bias or {}))
+        _check_numbers(self)
+        _check_lists(self)
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise RequestError(
+                f"min_tokens must not exceed max_tokens ({self.max_tokens}), got {self.min_tokens}",
+                "min_tokens",
+            )
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.temperature == 0.0
+
+
+# name -> (kind, lowest, highest, lowest is allowed); None: no bound
+_RANGES: dict[str, tuple[type, float | None, float | None, bool]] = {
+    "n": (int, 1, MAX_N, True),
+    "temperature": (float, 0.0, None, True),
+    "top_k": (int, -1, None, True),
+    "top_p": (float, 0.0, 1.0, False),
+    "min_p": (float, 0.0, 1.0, True),
+    "repetition_penalty": (float, 0.0, None, False),
+    "presence_penalty": (float, -2.0, 2.0, True),
+    "frequency_penalty": (float, -2.0, 2.0, True),
+    "seed": (int, -(2**63), MAX_SEED - 1, True),
+    "min_tokens": (int, 0, None, True),
+    "max_tokens": (int, 0, None, True),
+    "logprobs": (int, 0, None, True),
+    "prompt_logprobs": (int, 0, None, True),
+}
+_OPTIONAL = ("seed", "max_tokens", "logprobs", "prompt_logprobs")
+
+
+def _check_numbers(params: SamplingParams) -> None:
+    for name, (kind, low, high, closed) in _RANGES.items():
+        value = getattr(params, name)
+        if value is None and name in _OPTIONAL:
+            continue
+        number = not isinstance(value, bool) and isinstance(value, int if kind is int else (int, float))
+        if not number or not math.isfinite(value):
+            raise RequestError(f"{name} must be a finite {_KIND_WORDS[kind]}, got {value!r}", name)
+        if low is not None and (value < low or (value == low and not closed)):
+            raise RequestError(f"{name} must be {_range_words(low, high, closed)}, got {value!r}", name)
+        if high is not None and value > high:
+            raise RequestError(f"{name} must be {_range_words(low, high, closed)}, got {value!r}", name)
+
+
+_KIND_WORDS = {int: "whole number", float: "number"}
+
+
+def _range_words(low: float | None, high: float | None, closed: bool) -> str:
+    lower = f"{'at least' if closed else 'above'} {low:g}"
+    return lower if high is None else f"{lower} and at most {high:g}"
+
+
+def _check_lists(params: SamplingParams) -> None:
+    for text in params.stop:
+        if not isinstance(text, str) or not text:
+            raise RequestError(f"stop must hold non-empty strings, got {text!r}", "stop")
+    for token_id in params.stop_token_ids:
+        if isinstance(token_id, bool) or not isinstance(token_id, int) or token_id < 0:
+            raise RequestError(
+                f"stop_token_ids must hold token ids (0 or above), got {token_id!r}", "stop_token_ids"
+            )
+    for token_id, bias in params.logit_bias.items():
+        if isinstance(token_id, bool) or not isinstance(token_id, int) or token_id < 0:
+            raise RequestError(f"logit_bias must map token ids (0 or above), got {token_id!r}", "logit_bias")
+        if isinstance(bias, bool) or not isinstance(bias, (int, float)) or not -100 <= bias <= 100:
+            raise RequestError(
+                f"logit_bias must be at least -100 and at most 100, got {bias!r}", "logit_bias"
+            )
+    for processor in params.logits_processors:
+        if not callable(processor):
+            raise RequestError(
+                f"logits_processors must hold callables, got {processor!r}", "logits_processors"
+            )
