@@ -1,0 +1,34 @@
+"""What a model takes in memory, before any of it is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """Memory that serving a model takes, as one backend stores it in one dtype. All sizes in bytes.
+
+    Made from a checkpoint's headers alone, so that a model which cannot fit is refused before it is read.
+
+    dtype: float32 | bfloat16 | float16, the one that the sizes below hold for.
+    weights_bytes: the weights as the backend keeps them.
+    kv_bytes_per_token: keys and values of one token over all layers.
+    max_position: the longest sequence, in tokens, that the model and its backend can serve.
+
+    The workspace is what else the engine needs at its peak, be it in a step or while weights are being read:
+
+        workspace_bytes                                          whatever the settings
+        + workspace_bytes_per_step_token * max_num_batched_tokens  activations
+        + workspace_bytes_per_seq * max_num_seqs                   rows of logits and the sampler's copies
+        + workspace_bytes_per_context_token * max_model_len        what attention gathers for one sequence
+    """
+
+    dtype: str
+    weights_bytes: int
+    kv_bytes_per_token: int
+    max_position: int
+    workspace_bytes: int = 0
+    workspace_bytes_per_step_token: int = 0
+    workspace_bytes_per_seq: int = 0
+    workspace_bytes_per_context_token: int = 0
