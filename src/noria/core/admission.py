@@ -1,0 +1,99 @@
+"""Admission: which waiting requests join the running ones in a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from noria.config.engine import SchedulerConfig
+from noria.core.draft import Draft
+from noria.core.kv import KVCacheManager
+from noria.core.policies import Admission
+from noria.core.queue import RequestQueue
+from noria.core.request import Request
+
+MAX_CANDIDATES = 64  # how far behind the queue's head a step looks
+MAX_REFUSALS = 8  # requests too big for the free blocks that a step tries before it gives up
+MAX_PASSED = 64  # times a request may be passed by younger, smaller ones while it waits for blocks
+MAX_DOUBLINGS = 6
+
+
+class Admitter:
+    """Moves requests from waiting to running while slots, blocks and the policy allow.
+
+    A request joins when the free blocks hold all its known tokens, what running prompts still need, and some
+    head-room for growth. The head-room doubles with each preemption of the request, up to the worst case, so
+    requests that keep evicting each other soon stop doing it.
+    """
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        policy: Admission,
+        waiting: RequestQueue,
+        running: RequestQueue,
+        kv: KVCacheManager,
+    ) -> None:
+        self._max_num_seqs = config.max_num_seqs
+        self._policy = policy
+        self._waiting = waiting
+        self._running = running
+        self._kv = kv
+
+    def candidates(self) -> list[Request]:
+        """Waiting requests that may join in this step as far as slots and policy are concerned, in order."""
+        if not self._policy.is_open(self._running):
+            return []
+        return self._waiting.first(min(self._max_num_seqs - len(self._running), MAX_CANDIDATES))
+
+    def admit(self, granted: Sequence[tuple[Request, int]], draft: Draft, now_s: float) -> list[Request]:
+        """Admit what fits of (request, tokens) pairs, in order. One that does not fit may be passed, but not for
+        ever.
+        """
+        admitted: list[Request] = []
+        refused: list[Request] = []
+        for request, num_tokens in granted:
+            if self._fits(request):
+                self._join(request, num_tokens, draft, now_s)
+                admitted.append(request)
+                for passed in refused:
+                    passed.life.num_passed += 1
+            else:
+                refused.append(request)
+            if len(refused) > MAX_REFUSALS or (refused and refused[0].life.num_passed >= MAX_PASSED):
+                break
+        return admitted
+
+    def _fits(self, request: Request) -> bool:
+        if not len(self._running):
+            return True  # the pool holds at least one request of any acceptable length
+        cost = self._kv.admission_cost(self._kv.find(request), request.num_known)
+        return cost + self._outstanding() + self._headroom(request) <= self._kv.pool.num_free
+
+    def _outstanding(self) -> int:
+        """Blocks that running requests need for tokens they know already."""
+        blocks_for, held = self._kv.num_blocks_for, self._kv.num_held
+        return sum(blocks_for(request.num_known) - held(request.id) for request in self._running)
+
+    def _headroom(self, request: Request) -> int:
+        doublings = min(request.life.num_preemptions, MAX_DOUBLINGS)
+        worst_case = sum(self._growth(other) for other in self._running) + self._growth(request)
+        return min((len(self._running) + 1) << doublings, worst_case)
+
+    def _growth(self, request: Request) -> int:
+        """Blocks that a request may come to need beyond those of its known tokens."""
+        return self._kv.num_blocks_for(request.max_known) - self._kv.num_blocks_for(request.num_known)
+
+    def _join(self, request: Request, num_tokens: int, draft: Draft, now_s: float) -> None:
+        moves = self._kv.admit(request, self._kv.find(request))
+        num_new = min(num_tokens, request.num_pending)
+        gained = self._kv.grow(request, num_new)
+        assert gained is not None, f"request {request.id} was found to fit, and does not"
+        draft.introduce(request, moves)
+        draft.add(request, num_new, self._kv.table(request.id))
+        self._waiting.remove(request)
+        self._running.push(request)
+        life = request.life
+        life.num_passed = 0
+        if life.first_scheduled_s is None:
+            life.first_scheduled_s = now_s
+            life.num_cached = request.num_computed

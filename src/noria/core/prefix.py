@@ -1,0 +1,129 @@
+"""The prefix cache: full blocks found again by a chain of hashes over everything that shaped their KV."""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+Digest = Callable[[bytes, bytes], bytes]
+
+
+def sha256_digest(parent: bytes, content: bytes) -> bytes:
+    """Digest of a block: its parent's digest (a fixed 32 bytes, so the two cannot run together) and its own."""
+    return hashlib.sha256(parent + content).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """What shapes KV besides the tokens. Blocks are shared only within one namespace."""
+
+    model: str
+    adapter: str = ""
+    salt: str = ""
+
+    def encode(self) -> bytes:
+        """Each field behind its tag and length, so that no two namespaces read the same."""
+        fields = (("model", self.model), ("adapter", self.adapter), ("salt", self.salt))
+        return b"".join(_tagged(tag, value) for tag, value in fields)
+
+
+def _tagged(tag: str, value: str) -> bytes:
+    content = value.encode("utf-8", "surrogatepass")
+    return f"{tag}:{len(content)}:".encode() + content
+
+
+@dataclass(frozen=True, slots=True)
+class CachedBlock:
+    """A full block whose KV can be shared.
+
+    serial: unique for ever, so a child can name its parent without keeping it alive.
+    parent: serial of the block before it, or the namespace of a first block.
+    """
+
+    block: int
+    serial: int
+    parent: int | Namespace
+    tokens: tuple[int, ...]
+    digest: bytes
+
+
+class HashChain:
+    """Digests of one request's full blocks, computed once and only as far as somebody asks."""
+
+    __slots__ = ("_block_size", "_digest", "_digests", "namespace")
+
+    def __init__(self, namespace: Namespace, block_size: int, digest: Digest = sha256_digest) -> None:
+        self.namespace = namespace
+        self._block_size = block_size
+        self._digest = digest
+        self._digests: list[bytes] = []
+
+    def digest(self, index: int, tokens: Sequence[int]) -> bytes:
+        """Digest of block `index` of a sequence whose known tokens are `tokens` (the block must be full)."""
+        while len(self._digests) <= index:
+            start = len(self._digests) * self._block_size
+            assert start + self._block_size <= len(tokens), (
+                f"block {index} of {len(tokens)} tokens is not full"
+            )
+            parent = self._digests[-1] if self._digests else self._digest(b"", self.namespace.encode())
+            content = array("I", tokens[start : start + self._block_size]).tobytes()
+            self._digests.append(self._digest(parent, content))
+        return self._digests[index]
+
+
+class PrefixCache:
+    """Maps digests to blocks. A hit needs the same tokens and the same parent, not only the same digest, so a
+    weak or attacked hash costs hits and never correctness.
+    """
+
+    def __init__(self) -> None:
+        self._by_digest: dict[bytes, CachedBlock] = {}
+        self._by_block: dict[int, CachedBlock] = {}
+        self._num_serials = 0
+
+    def __len__(self) -> int:
+        return len(self._by_block)
+
+    def holds(self, block: int) -> bool:
+        return block in self._by_block
+
+    def find(self, digest: bytes, parent: int | Namespace, tokens: Sequence[int]) -> CachedBlock | None:
+        cached = self._by_digest.get(digest)
+        if cached is None or cached.parent != parent or cached.tokens != tuple(tokens):
+            return None
+        return cached
+
+    def insert(self, digest: bytes, parent: int | Namespace, tokens: Sequence[int], block: int) -> int:
+        """Offer a full block for sharing; returns the serial its child must name as parent.
+
+        The first block with a content stays the shared one. A later one with the same content continues its
+        chain; one whose digest collides gets a serial that nobody can find.
+        """
+        cached = self.find(digest, parent, tokens)
+        if cached is not None:
+            return cached.serial
+        self._num_serials += 1
+        if digest not in self._by_digest and block not in self._by_block:
+            cached = CachedBlock(block, self._num_serials, parent, tuple(tokens), digest)
+            self._by_digest[digest] = self._by_block[block] = cached
+        return self._num_serials
+
+    def forget(self, block: int) -> bool:
+        """Drop the entry of a block that is about to be overwritten; whether there was one."""
+        cached = self._by_block.pop(block, None)
+        if cached is None:
+            return False
+        del self._by_digest[cached.digest]
+        return True
+
+    def clear(self) -> None:
+        self._by_digest.clear()
+        self._by_block.clear()
+
+    def check(self) -> None:
+        assert len(self._by_block) == len(self._by_digest), f"{len(self._by_block)} != {len(self._by_digest)}"
+        for block, cached in self._by_block.items():
+            assert cached.block == block, f"entry of block {block} names block {cached.block}"
+            assert self._by_digest[cached.digest] is cached, f"block {block} is not under its digest"

@@ -1,0 +1,265 @@
+"""The scheduler: which tokens of which requests are computed next, and what their results change.
+
+It knows no phases. A request has known and computed tokens, and a step closes part of the gap; prompts in
+chunks, prefix hits, resumed requests and plain decoding are the same subtraction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from noria.config.engine import SchedulerConfig
+from noria.core.acceptance import max_known_tokens
+from noria.core.admission import Admitter
+from noria.core.draft import Draft
+from noria.core.kv import KVCacheManager
+from noria.core.outputs import Delta, FinishReason
+from noria.core.plan import PromptLogprobs, Sampled, StepPlan, StepResult, TokenLogprobs, Work
+from noria.core.policies import Policies
+from noria.core.queue import RequestQueue
+from noria.core.request import Request
+from noria.core.tally import StepTally
+
+
+class Scheduler:
+    """Plans steps and commits their results. Single-threaded; time comes in as an argument.
+
+    eos_token_ids: end an output unless its params say ignore_eos.
+    """
+
+    def __init__(
+        self, config: SchedulerConfig, policies: Policies, kv: KVCacheManager, eos_token_ids: Iterable[int]
+    ) -> None:
+        self.kv = kv
+        self.waiting = RequestQueue(policies.order)
+        self.running = RequestQueue(policies.order)
+        self.tally = StepTally()
+        self._config = config
+        self._split = policies.split
+        self._admitter = Admitter(config, policies.admission, self.waiting, self.running, kv)
+        self._eos_token_ids = frozenset(eos_token_ids)
+        self._departures: list[str] = []  # requests the runner knows and must forget
+        self._num_steps = 0
+        self._num_accepted = 0
+
+    @property
+    def has_work(self) -> bool:
+        return bool(len(self.waiting) or len(self.running) or self._departures)
+
+    def add(self, request: Request, now_s: float) -> None:
+        """Queue a request. Raises RequestError if it can never be served."""
+        request.max_known = max_known_tokens(request.num_prompt, request.params, self._config.max_model_len)
+        request.sequence = self._num_accepted
+        request.arrival_s = now_s
+        self.waiting.push(request)
+        self._num_accepted += 1
+
+    def cancel(self, request_id: str) -> Delta | None:
+        """End a request in whatever state it is and free its blocks; None if it is not here."""
+        request = self.running.get(request_id)
+        if request is not None:
+            self._leave(request, FinishReason.ABORT)
+            return Delta(request_id, finish=FinishReason.ABORT, num_cached_tokens=request.life.num_cached)
+        request = self.waiting.get(request_id)
+        if request is None:
+            return None
+        self.waiting.remove(request)
+        self.tally.finished.append((request, FinishReason.ABORT))
+        return Delta(request_id, finish=FinishReason.ABORT, num_cached_tokens=request.life.num_cached)
+
+    def plan(self, now_s: float) -> StepPlan:
+        """Compose the next step. Empty when there is nothing to do."""
+        draft = Draft(self._config.max_num_batched_tokens)
+        for request in list(self.running):
+            if request.num_pending == 1 and self.running.get(request.id) is request:
+                self._extend(request, 1, draft)
+        self._share_out(draft, now_s)
+        self._spend_rest(draft)
+        plan = draft.freeze(self._num_steps, self._departures)
+        assert plan.work or not (len(self.waiting) or len(self.running)), (
+            f"nothing planned with {len(self.waiting)} waiting, {len(self.running)} running, "
+            f"{self.kv.pool.num_free} of {self.kv.pool.num_blocks} blocks free"
+        )
+        self._departures = []
+        self._num_steps += 1
+        return plan
+
+    def commit(self, plan: StepPlan, result: StepResult, now_s: float) -> list[Delta]:
+        """Apply a step's results; returns the news, at most one delta a request."""
+        assert result.step == plan.step, f"result of step {result.step} for plan {plan.step}"
+        sampled = {entry.request_id: entry for entry in result.sampled}
+        logprobs = {entry.request_id: entry for entry in result.prompt_logprobs}
+        failures = {entry.request_id: entry.message for entry in result.failures}
+        deltas = []
+        for work in plan.work:
+            request = self.running.get(work.request_id)
+            assert request is not None, f"work of request {work.request_id}, which does not run"
+            self.tally.count_computed(request, work.num_new)
+            request.num_computed += work.num_new
+            self.kv.register(request)
+            if request.id in failures:
+                delta = self._fail(request, failures[request.id])
+            else:
+                delta = self._accept_results(request, work, sampled.get(request.id), logprobs, now_s)
+            if delta is not None:
+                deltas.append(delta)
+        return deltas
+
+    def take_tally(self) -> StepTally:
+        """The counts since the last call; counting starts anew."""
+        tally, self.tally = self.tally, StepTally()
+        return tally
+
+    def check(self) -> None:
+        """Assert every invariant that ties requests, queues and blocks together."""
+        self.kv.check()
+        self.waiting.check()
+        self.running.check()
+        assert len(self.running) <= self._config.max_num_seqs, f"{len(self.running)} requests run"
+        assert self.kv.holders() == {request.id for request in self.running}, (
+            "blocks held by other than running"
+        )
+        for request in self.running:
+            held = self.kv.num_held(request.id)
+            assert request.num_computed < request.num_known <= request.max_known, (
+                f"{request.id} is past its end"
+            )
+            assert held >= self.kv.num_blocks_for(request.num_computed), (
+                f"{request.id} computed without blocks"
+            )
+            assert held <= self.kv.num_blocks_for(request.num_known), (
+                f"{request.id} holds more than it can use"
+            )
+        for request in self.waiting:
+            assert request.num_computed == 0, (
+                f"{request.id} waits with {request.num_computed} computed tokens"
+            )
+
+    def _share_out(self, draft: Draft, now_s: float) -> None:
+        """Split what the decodes left between prompts that run and requests that wait, oldest first."""
+        if draft.budget_left == 0:
+            return
+        closed = self.tally.num_preemptions > 0  # memory is short; who was just preempted comes back later
+        claims = [request for request in self.running if request.num_pending > 1]
+        claims += [] if closed else self._admitter.candidates()
+        claims.sort(key=self.running.key)
+        shares = self._split.split(draft.budget_left, [request.num_pending for request in claims])
+        granted = [(request, share) for request, share in zip(claims, shares, strict=True) if share]
+        for request, share in granted:
+            if self.running.get(request.id) is request:
+                self._extend(request, share, draft)
+        if self.tally.num_preemptions == 0:
+            waiting = [(request, share) for request, share in granted if request.id in self.waiting]
+            for request in self._admitter.admit(waiting, draft, now_s):
+                self.tally.count_admission(request)
+
+    def _extend(self, request: Request, num_tokens: int, draft: Draft) -> None:
+        """Plan up to num_tokens more of a running request; younger ones yield their blocks to it if they must."""
+        while draft.budget_left and not self._extend_freely(request, num_tokens, draft):
+            victim = self.running.last()
+            assert len(self.running) > 1, (
+                f"request {request.id} alone does not fit: {request.num_known} tokens, "
+                f"{self.kv.pool.num_blocks} blocks of {self.kv.block_size}"
+            )
+            self._preempt(victim, draft)
+            if victim is request:
+                return
+
+    def _extend_freely(self, request: Request, num_tokens: int, draft: Draft) -> bool:
+        """Plan as many of num_tokens more as budget and free blocks allow; whether that is any."""
+        planned = draft.num_new(request)
+        num_new = min(num_tokens, draft.budget_left, self.kv.room(request) - planned)
+        if num_new <= 0:
+            return False
+        gained = self.kv.grow(request, planned + num_new)
+        assert gained is not None, f"no blocks for {num_new} tokens within the room of request {request.id}"
+        draft.add(request, num_new, gained)
+        return True
+
+    def _spend_rest(self, draft: Draft) -> None:
+        """Prefix hits and refusals leave budget over: prompts that run take it, oldest first."""
+        for request in self.running:
+            left = request.num_pending - draft.num_new(request)
+            if left and draft.budget_left and draft.num_new(request):
+                self._extend_freely(request, left, draft)
+
+    def _preempt(self, request: Request, draft: Draft) -> None:
+        draft.drop(request)
+        self.running.remove(request)
+        self.kv.release(request)
+        self.waiting.push(request)
+        self._departures.append(request.id)
+        request.life.num_preemptions += 1
+        self.tally.num_preemptions += 1
+
+    def _accept_results(
+        self,
+        request: Request,
+        work: Work,
+        sampled: Sampled | None,
+        logprobs: dict[str, PromptLogprobs],
+        now_s: float,
+    ) -> Delta | None:
+        fresh = _unsent(request, logprobs.get(request.id))
+        if work.samples:
+            assert sampled is not None, f"request {request.id} was to sample and did not"
+            return self._append(request, sampled, fresh, now_s)
+        if request.num_computed == request.max_known:  # nothing was asked for beyond the prompt
+            return self._finish(request, Delta(request.id, prompt_logprobs=fresh), FinishReason.LENGTH)
+        return Delta(request.id, prompt_logprobs=fresh) if fresh else None
+
+    def _append(
+        self, request: Request, sampled: Sampled, prompt_logprobs: tuple[TokenLogprobs, ...], now_s: float
+    ) -> Delta:
+        kept, stop_token_id = self._cut(request, sampled.token_ids)
+        request.token_ids.extend(kept)
+        self.tally.count_sampled(request, len(kept), now_s)
+        delta = Delta(
+            request.id,
+            token_ids=kept,
+            logprobs=sampled.logprobs[: len(kept)],
+            prompt_logprobs=prompt_logprobs,
+            stop_token_id=stop_token_id,
+            num_cached_tokens=request.life.num_cached,
+        )
+        if stop_token_id is not None:
+            return self._finish(request, delta, FinishReason.STOP)
+        if request.num_known >= request.max_known:
+            return self._finish(request, delta, FinishReason.LENGTH)
+        return delta
+
+    def _cut(self, request: Request, token_ids: tuple[int, ...]) -> tuple[tuple[int, ...], int | None]:
+        """The tokens up to the request's end, and the stop token that ends it, if one does."""
+        params = request.params
+        token_ids = token_ids[: request.max_known - request.num_known]
+        first_stop = max(0, params.min_tokens - request.num_output)  # earlier tokens cannot end it
+        for index, token_id in enumerate(token_ids[first_stop:], first_stop):
+            is_eos = token_id in self._eos_token_ids and not params.ignore_eos
+            if is_eos or token_id in params.stop_token_ids:
+                return token_ids[: index + 1], token_id
+        return token_ids, None
+
+    def _fail(self, request: Request, message: str) -> Delta:
+        delta = Delta(request.id, error=message, num_cached_tokens=request.life.num_cached)
+        return self._finish(request, delta, FinishReason.ERROR)
+
+    def _finish(self, request: Request, delta: Delta, reason: FinishReason) -> Delta:
+        self._leave(request, reason)
+        return replace(delta, finish=reason)
+
+    def _leave(self, request: Request, reason: FinishReason) -> None:
+        self.running.remove(request)
+        self.kv.release(request)
+        self._departures.append(request.id)
+        self.tally.finished.append((request, reason))
+
+
+def _unsent(request: Request, news: PromptLogprobs | None) -> tuple[TokenLogprobs, ...]:
+    """The prompt log-probabilities that were not sent yet: a resumed request computes old ones again."""
+    if news is None:
+        return ()
+    sent = request.life.num_prompt_logprobs_sent
+    fresh = news.logprobs[max(0, sent + 1 - news.start) :]  # position 0 has none: entry i is position i + 1
+    request.life.num_prompt_logprobs_sent = max(sent, news.start - 1 + len(news.logprobs))
+    return fresh

@@ -1,0 +1,45 @@
+"""What a step did, counted while it is planned and committed, for the records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from noria.core.outputs import FinishReason
+from noria.core.request import Request
+
+
+@dataclass(slots=True)
+class StepTally:
+    """Counts of one step, in tokens unless a name says otherwise. Durations in seconds."""
+
+    prefix_queries: int = 0  # known tokens of the requests admitted
+    prefix_hits: int = 0  # of those, found in the prefix cache
+    num_preemptions: int = 0
+    num_prompt_tokens: int = 0  # prompt tokens computed for the first time
+    num_recomputed_tokens: int = 0
+    num_sampled_tokens: int = 0
+    ttfts_s: list[float] = field(default_factory=list)
+    token_gaps_s: list[float] = field(default_factory=list)
+    finished: list[tuple[Request, FinishReason]] = field(default_factory=list)
+
+    def count_admission(self, request: Request) -> None:
+        self.prefix_queries += request.num_known
+        self.prefix_hits += request.num_computed
+
+    def count_computed(self, request: Request, num_new: int) -> None:
+        """Called before request.num_computed advances by num_new."""
+        start, end = request.num_computed, request.num_computed + num_new
+        once = request.life.num_computed_once
+        self.num_recomputed_tokens += max(0, min(once, end) - start)
+        self.num_prompt_tokens += max(0, min(end, request.num_prompt) - max(start, once))
+        request.life.num_computed_once = max(once, end)
+
+    def count_sampled(self, request: Request, num_tokens: int, now_s: float) -> None:
+        life = request.life
+        self.num_sampled_tokens += num_tokens
+        if life.last_token_s is None:
+            life.first_token_s = now_s
+            self.ttfts_s.append(now_s - request.arrival_s)
+        else:
+            self.token_gaps_s.append(now_s - life.last_token_s)
+        life.last_token_s = now_s
