@@ -1,0 +1,144 @@
+"""The engine in this process, on a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from noria.config.engine import EngineConfig
+from noria.config.errors import EngineError, RequestError
+from noria.core.acceptance import check_token_ids, max_known_tokens
+from noria.core.outputs import Delta, FinishReason
+from noria.engine.client import Sink
+from noria.engine.loop import EngineLoop
+from noria.engine.messages import EngineStats, GenerateRequest
+from noria.engine.records import Recorder
+from noria.engine.sinks import Sinks
+
+log = logging.getLogger(__name__)
+
+# Makes the loop, given what publishes its deltas.
+LoopFactory = Callable[[Callable[[list[Delta]], None]], EngineLoop]
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrivals:
+    requests: tuple[GenerateRequest, ...]
+    sink: Sink
+
+
+@dataclass(frozen=True, slots=True)
+class _Cancellation:
+    request_ids: tuple[str, ...]
+
+
+class InProcessClient:
+    """EngineClient whose engine steps on a daemon thread as long as there is work, and sleeps otherwise."""
+
+    def __init__(self, make_loop: LoopFactory, config: EngineConfig) -> None:
+        self._config = config
+        self._loop = make_loop(self._publish)
+        self._sinks = Sinks()  # touched by the engine's thread alone
+        self._wake = threading.Condition()  # guards the three below
+        self._inbox: list[_Arrivals | _Cancellation] = []
+        self._live_ids: set[str] = set()
+        self._closed: str | None = None  # why nothing more is taken
+        self._stats = self._loop.stats()
+        self._thread = threading.Thread(target=self._run, name="noria-engine", daemon=True)
+        self._thread.start()
+
+    @property
+    def recorder(self) -> Recorder:
+        return self._loop.recorder
+
+    def submit(self, requests: Sequence[GenerateRequest], sink: Sink) -> None:
+        for request in requests:
+            check_token_ids(request.prompt_token_ids, self._config.model.vocab_size)
+            num_prompt = len(request.prompt_token_ids)
+            max_known_tokens(num_prompt, request.params, self._config.scheduler.max_model_len)
+        ids = [request.request_id for request in requests]
+        with self._wake:
+            if self._closed is not None:
+                raise EngineError(self._closed)
+            taken = next((i for i in ids if i in self._live_ids), None) or _repeated(ids)
+            if taken is not None:
+                raise RequestError(f"request id {taken!r} is in use", "request_id")
+            self._live_ids.update(ids)
+            self._inbox.append(_Arrivals(tuple(requests), sink))
+            self._wake.notify()
+
+    def cancel(self, request_ids: Sequence[str]) -> None:
+        with self._wake:
+            self._inbox.append(_Cancellation(tuple(request_ids)))
+            self._wake.notify()
+
+    def stats(self) -> EngineStats:
+        return self._stats
+
+    def shutdown(self) -> None:
+        with self._wake:
+            if self._closed is None:
+                self._closed = "the engine is shut down"
+            self._wake.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while self._take_commands():
+                self._loop.step()
+                self._stats = self._loop.stats()
+            self._loop.abort_all()
+        except Exception as error:
+            log.exception("the engine died")
+            self._die(f"the engine failed: {type(error).__name__}")
+        finally:
+            self._stats = replace(self._stats, is_alive=False, num_running=0, num_waiting=0)
+            self._loop.runner.shutdown()
+
+    def _take_commands(self) -> bool:
+        """Apply what came in, waiting for something to do; False when the engine is to stop."""
+        with self._wake:
+            self._wake.wait_for(lambda: self._inbox or self._closed or self._loop.has_work)
+            commands, self._inbox = self._inbox, []
+        self._register(commands)
+        for command in commands:
+            if isinstance(command, _Cancellation):
+                self._loop.cancel(command.request_ids)
+                continue
+            for request in command.requests:
+                self._loop.add(request)
+        return self._closed is None
+
+    def _register(self, commands: Sequence[_Arrivals | _Cancellation]) -> None:
+        """First of all, so that whatever happens next, somebody is told."""
+        for command in commands:
+            if isinstance(command, _Arrivals):
+                for request in command.requests:
+                    self._sinks.register(request.request_id, command.sink)
+
+    def _publish(self, deltas: list[Delta]) -> None:
+        ended = [delta.request_id for delta in deltas if delta.finish is not None]
+        with self._wake:
+            self._live_ids.difference_update(ended)
+        orphans = self._sinks.publish(deltas)
+        if orphans:
+            self.cancel(orphans)
+
+    def _die(self, reason: str) -> None:
+        with self._wake:
+            self._closed = reason
+            commands, self._inbox = self._inbox, []
+        self._register(commands)
+        open_requests = self._sinks.open_requests()
+        self._publish([Delta(i, finish=FinishReason.ERROR, error=reason) for i in open_requests])
+
+
+def _repeated(ids: Sequence[str]) -> str | None:
+    seen: set[str] = set()
+    for request_id in ids:
+        if request_id in seen:
+            return request_id
+        seen.add(request_id)
+    return None

@@ -1,0 +1,117 @@
+"""The engine: plan, launch and collect, commit. One loop for live, tested and simulated runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from noria.core.clock import Clock
+from noria.core.outputs import Delta
+from noria.core.plan import StepPlan
+from noria.core.prefix import HashChain, Namespace
+from noria.core.request import Request
+from noria.core.scheduler import Scheduler
+from noria.engine.messages import EngineStats, GenerateRequest
+from noria.engine.recording import StepTimes, request_record, step_record
+from noria.engine.records import Recorder
+from noria.engine.runner_api import Runner
+
+
+class EngineLoop:
+    """Turns requests into deltas, a step at a time. Single-threaded: its owner calls everything.
+
+    model_name: identifies the weights in the prefix cache's key.
+    publish: takes each step's deltas, while the next step computes.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        runner: Runner,
+        clock: Clock,
+        recorder: Recorder,
+        model_name: str,
+        publish: Callable[[list[Delta]], None],
+    ) -> None:
+        self.scheduler = scheduler
+        self.runner = runner
+        self.recorder = recorder
+        self._clock = clock
+        self._model_name = model_name
+        self._publish = publish
+        self._unpublished: list[Delta] = []
+        self._num_steps = 0
+
+    @property
+    def has_work(self) -> bool:
+        return self.scheduler.has_work or bool(self._unpublished)
+
+    def add(self, message: GenerateRequest) -> None:
+        """Queue a request. Raises RequestError if it can never be served."""
+        namespace = Namespace(model=self._model_name, salt=message.cache_salt)
+        request = Request(
+            message.request_id,
+            message.prompt_token_ids,
+            message.params,
+            message.seed,
+            message.priority,
+            HashChain(namespace, self.scheduler.kv.block_size),
+        )
+        self.scheduler.add(request, self._clock.now())
+
+    def cancel(self, request_ids: Iterable[str]) -> None:
+        """End requests, whatever their state; their blocks are free before the next step is planned."""
+        for request_id in request_ids:
+            delta = self.scheduler.cancel(request_id)
+            if delta is not None:
+                self._unpublished.append(delta)
+
+    def step(self) -> None:
+        start_s = self._clock.now()
+        plan = self.scheduler.plan(start_s)
+        planned_s = self._clock.now()
+        if plan.is_empty:
+            self._flush()
+            self._record_finished(start_s)
+            return
+        pending = self.runner.launch(plan)
+        launched_s = self._clock.now()
+        self._flush()  # the previous step's news goes out while this one computes
+        result = self.runner.collect(pending)
+        collected_s = self._clock.now()
+        self._unpublished = self.scheduler.commit(plan, result, collected_s)
+        self._record(plan, StepTimes(start_s, planned_s, launched_s, collected_s, self._clock.now()))
+
+    def abort_all(self) -> None:
+        """Cancel every request and publish what is left to say."""
+        self.cancel(
+            [request.id for queue in (self.scheduler.running, self.scheduler.waiting) for request in queue]
+        )
+        self._flush()
+        self._record_finished(self._clock.now())
+
+    def stats(self) -> EngineStats:
+        scheduler = self.scheduler
+        return EngineStats(
+            step=self._num_steps,
+            num_running=len(scheduler.running),
+            num_waiting=len(scheduler.waiting),
+            num_blocks=scheduler.kv.pool.num_blocks,
+            num_blocks_used=scheduler.kv.num_blocks_used,
+            num_blocks_cached=scheduler.kv.num_blocks_cached,
+            is_alive=True,
+        )
+
+    def _flush(self) -> None:
+        deltas, self._unpublished = self._unpublished, []
+        if deltas:
+            self._publish(deltas)
+
+    def _record(self, plan: StepPlan, times: StepTimes) -> None:
+        self._num_steps += 1
+        tally = self.scheduler.tally
+        self.recorder.record_step(step_record(plan, times, tally, self.stats()))
+        self._record_finished(times.committed_s)
+
+    def _record_finished(self, now_s: float) -> None:
+        for request, reason in self.scheduler.take_tally().finished:
+            self.recorder.record_request(request_record(request, reason, now_s))
