@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MAX_N = 16384
 MAX_SEED = 2**64
+MAX_COUNT = 2**31 - 1  # of tokens, anywhere
 
 
 @dataclass(frozen=True)
@@ -67,10 +68,10 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         _set = object.__setattr__
-        _set(self, "stop", (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ()))
-        _set(self, "stop_token_ids", tuple(self.stop_token_ids or ()))
-        _set(self, "logits_processors", tuple(self.logits_processors or ()))
-        _set(self, "logit_bias", dict(self.logit_bias or {}))
+        if isinstance(self.stop, str):
+            _set(self, "stop", (self.stop,))
+        for name, (kind, words) in _COLLECTIONS.items():
+            _set(self, name, _collected(getattr(self, name), kind, words, name))
         _check_numbers(self)
         _check_lists(self)
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
@@ -88,19 +89,36 @@ class SamplingParams:
 _RANGES: dict[str, tuple[type, float | None, float | None, bool]] = {
     "n": (int, 1, MAX_N, True),
     "temperature": (float, 0.0, None, True),
-    "top_k": (int, -1, None, True),
+    "top_k": (int, -1, MAX_COUNT, True),
     "top_p": (float, 0.0, 1.0, False),
     "min_p": (float, 0.0, 1.0, True),
     "repetition_penalty": (float, 0.0, None, False),
     "presence_penalty": (float, -2.0, 2.0, True),
     "frequency_penalty": (float, -2.0, 2.0, True),
     "seed": (int, -(2**63), MAX_SEED - 1, True),
-    "min_tokens": (int, 0, None, True),
-    "max_tokens": (int, 0, None, True),
-    "logprobs": (int, 0, None, True),
-    "prompt_logprobs": (int, 0, None, True),
+    "min_tokens": (int, 0, MAX_COUNT, True),
+    "max_tokens": (int, 0, MAX_COUNT, True),
+    "logprobs": (int, 0, MAX_COUNT, True),
+    "prompt_logprobs": (int, 0, MAX_COUNT, True),
 }
 _OPTIONAL = ("seed", "max_tokens", "logprobs", "prompt_logprobs")
+
+# name -> (what it is kept as, what it must be)
+_COLLECTIONS: dict[str, tuple[type, str]] = {
+    "stop": (tuple, "a string or a list of strings"),
+    "stop_token_ids": (tuple, "a list of token ids"),
+    "logits_processors": (tuple, "a list of callables"),
+    "logit_bias": (dict, "a map from token id to bias"),
+}
+
+
+def _collected(value: object, kind: type, words: str, name: str) -> tuple | dict:
+    if value is None:
+        return kind()
+    try:
+        return kind(value)
+    except (TypeError, ValueError):
+        raise RequestError(f"{name} must be {words}, got {_show(value)}", name) from None
 
 
 def _check_numbers(params: SamplingParams) -> None:
@@ -108,21 +126,42 @@ def _check_numbers(params: SamplingParams) -> None:
         value = getattr(params, name)
         if value is None and name in _OPTIONAL:
             continue
-        number = not isinstance(value, bool) and isinstance(value, int if kind is int else (int, float))
-        if not number or not math.isfinite(value):
-            raise RequestError(f"{name} must be a finite {_KIND_WORDS[kind]}, got {value!r}", name)
+        if not _is_number(value, kind):
+            raise RequestError(f"{name} must be a finite {_KIND_WORDS[kind]}, got {_show(value)}", name)
         if low is not None and (value < low or (value == low and not closed)):
-            raise RequestError(f"{name} must be {_range_words(low, high, closed)}, got {value!r}", name)
+            raise RequestError(f"{name} must be {_range_words(low, high, closed)}, got {_show(value)}", name)
         if high is not None and value > high:
-            raise RequestError(f"{name} must be {_range_words(low, high, closed)}, got {value!r}", name)
+            raise RequestError(f"{name} must be {_range_words(low, high, closed)}, got {_show(value)}", name)
+
+
+def _is_number(value: object, kind: type) -> bool:
+    if isinstance(value, bool):
+        return False
+    if kind is int:
+        return isinstance(value, int)
+    try:
+        return isinstance(value, (int, float)) and math.isfinite(value)
+    except OverflowError:  # a whole number beyond the floats
+        return False
+
+
+def _show(value: object) -> str:
+    """repr, which Python refuses to make of whole numbers with thousands of digits."""
+    if isinstance(value, int) and value.bit_length() > 128:
+        return f"a whole number of {value.bit_length()} bits"
+    return repr(value)
 
 
 _KIND_WORDS = {int: "whole number", float: "number"}
 
 
 def _range_words(low: float | None, high: float | None, closed: bool) -> str:
-    lower = f"{'at least' if closed else 'above'} {low:g}"
-    return lower if high is None else f"{lower} and at most {high:g}"
+    lower = f"{'at least' if closed else 'above'} {_plain(low)}"
+    return lower if high is None else f"{lower} and at most {_plain(high)}"
+
+
+def _plain(bound: float) -> str:
+    return str(bound) if isinstance(bound, int) else f"{bound:g}"
 
 
 def _check_lists(params: SamplingParams) -> None:
@@ -132,14 +171,16 @@ def _check_lists(params: SamplingParams) -> None:
     for token_id in params.stop_token_ids:
         if isinstance(token_id, bool) or not isinstance(token_id, int) or token_id < 0:
             raise RequestError(
-                f"stop_token_ids must hold token ids (0 or above), got {token_id!r}", "stop_token_ids"
+                f"stop_token_ids must hold token ids (0 or above), got {_show(token_id)}", "stop_token_ids"
             )
     for token_id, bias in params.logit_bias.items():
         if isinstance(token_id, bool) or not isinstance(token_id, int) or token_id < 0:
-            raise RequestError(f"logit_bias must map token ids (0 or above), got {token_id!r}", "logit_bias")
+            raise RequestError(
+                f"logit_bias must map token ids (0 or above), got {_show(token_id)}", "logit_bias"
+            )
         if isinstance(bias, bool) or not isinstance(bias, (int, float)) or not -100 <= bias <= 100:
             raise RequestError(
-                f"logit_bias must be at least -100 and at most 100, got {bias!r}", "logit_bias"
+                f"logit_bias must be at least -100 and at most 100, got {_show(bias)}", "logit_bias"
             )
     for processor in params.logits_processors:
         if not callable(processor):

@@ -1,0 +1,34 @@
+"""What the sampler makes of logits that are not ordinary numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from noria.config.errors import NoriaError
+
+
+class SamplingFault(NoriaError):
+    """One request cannot be sampled from, by its own fault. The runner turns it into that request's Failure."""
+
+
+def settle(logits: np.ndarray) -> tuple[np.ndarray, float]:
+    """Logits [n] fit for arithmetic, and their maximum, which is finite.
+
+    -inf is an impossible token and stays. +inf is a certain one: several share the probability evenly, all
+    others have none, as in the limit of a growing logit; the result then holds 0 and -inf.
+    Raises SamplingFault where a logit is NaN or no token is possible.
+    """
+    peak = float(logits.max())  # NaN if any logit is
+    if np.isfinite(peak):
+        return logits, peak
+    if peak == np.inf:
+        return np.where(logits == np.inf, logits.dtype.type(0), logits.dtype.type(-np.inf)), 0.0
+    raise SamplingFault(describe(logits))
+
+
+def describe(logits: np.ndarray) -> str:
+    """Why nothing can be sampled from logits [n] that `settle` refuses."""
+    bad = np.flatnonzero(np.isnan(logits))
+    if bad.size == 0:
+        return f"no token is possible: all {logits.size} logits are -inf"
+    return f"the logits are not numbers: {bad.size} of {logits.size} are NaN, the first at token id {bad[0]}"

@@ -1,0 +1,143 @@
+"""The choice of one token of one request from its logits: exact, and the same in any batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from noria.sampling import random_numbers
+from noria.sampling.filters import kept_ids, scale
+from noria.sampling.nonfinite import SamplingFault, describe
+from noria.sampling.params import SamplingParams
+from noria.sampling.penalties import Penalties
+
+if TYPE_CHECKING:
+    from noria.sampling.params import LogitsProcessor
+
+
+class RequestSampler:
+    """Chooses the tokens of one request. What it knows from step to step are the penalties' counts.
+
+    Order of operations: logit_bias; repetition, frequency and presence penalty; logits_processors;
+    min_tokens (no token that would end the output); then the lowest id among the highest logits if temperature
+    is 0, else temperature, min_p, top_k, top_p and a random choice. The random numbers are a function of
+    (seed, position, token id), where position is the place in the sequence of the token to choose.
+    """
+
+    def __init__(
+        self,
+        params: SamplingParams,
+        seed: int,
+        token_ids: Sequence[int],
+        num_prompt: int,
+        eos_token_ids: Sequence[int],
+    ) -> None:
+        """token_ids: all known tokens; [0, num_prompt) is the prompt, the rest was sampled earlier.
+
+        All token ids, those of `params` included, must be below the vocabulary's size.
+        """
+        self._params = params
+        self._seed = seed
+        self._num_prompt = num_prompt
+        ending = set(params.stop_token_ids)
+        if not params.ignore_eos:
+            ending.update(eos_token_ids)
+        self._ending_ids = np.array(sorted(ending), dtype=np.int64)
+        self._bias_ids = np.array(list(params.logit_bias), dtype=np.int64)
+        self._bias = np.array(list(params.logit_bias.values()), dtype=np.float32)
+        self._penalties = (
+            Penalties(params, token_ids[:num_prompt], token_ids[num_prompt:])
+            if Penalties.are_asked_by(params)
+            else None
+        )
+
+    def sample(self, logits: np.ndarray, token_ids: np.ndarray) -> int:
+        """The next token after token_ids (all known, integers) given the model's logits [vocab] float32.
+
+        logits are left as they are. Raises SamplingFault: a logits processor failed, a logit is NaN, or no
+        token is possible.
+        """
+        logits = self._adjusted(logits, token_ids)
+        if self._params.is_greedy:
+            return _argmax(logits)
+        scaled = scale(logits, self._params.temperature)
+        key = random_numbers.position_key(self._seed, len(token_ids))
+        kept = kept_ids(scaled, self._params)
+        if kept is None:
+            return draw(scaled, np.arange(scaled.size), key)
+        return draw(scaled[kept], kept, key)
+
+    def append(self, token_id: int) -> None:
+        """Tell of a token that joined the output."""
+        if self._penalties is not None:
+            self._penalties.append(token_id)
+
+    def _adjusted(self, logits: np.ndarray, token_ids: np.ndarray) -> np.ndarray:
+        """Logits after everything that even a greedy choice heeds: a copy if that is anything at all."""
+        is_short = len(token_ids) - self._num_prompt < self._params.min_tokens
+        processors = self._params.logits_processors
+        if not (self._bias_ids.size or self._penalties or processors or is_short):
+            return logits
+        logits = logits.copy()
+        logits[self._bias_ids] += self._bias
+        if self._penalties is not None:
+            self._penalties.apply(logits)
+        if processors:
+            prompt_ids = tuple(token_ids[: self._num_prompt].tolist())
+            output_ids = tuple(token_ids[self._num_prompt :].tolist())
+            for processor in processors:
+                logits = _processed(processor, prompt_ids, output_ids, logits)
+        if is_short:
+            logits[self._ending_ids] = -np.inf
+        return logits
+
+
+def draw(scaled: np.ndarray, ids: np.ndarray, key: int) -> int:
+    """One of ids [n], with probabilities softmax(scaled), by the Gumbel-max trick (Gumbel 1954).
+
+    scaled: float32 [n], as from `filters.scale`. ids: ascending. key: from `random_numbers.position_key`.
+    The choice is the token with the highest scaled + noise, in float64, the lowest id among equals.
+    """
+    numbers = random_numbers.uniform(random_numbers.random_bits(key, ids))
+    # Noise takes two logarithms a token, so first set aside the tokens that cannot win against the likeliest:
+    # token i reaches its score only if -log(u_i) <= exp(scaled_i - score), and 1 - u_i <= -log(u_i).
+    first = int(scaled.argmax())
+    score = scaled[first] + random_numbers.gumbel(numbers[first : first + 1])[0]
+    reach = np.exp(scaled - np.float32(score))
+    reach *= np.float32(1.001)  # more than float32 may have rounded away
+    contenders = np.flatnonzero(1.0 - numbers <= reach)
+    scores = scaled[contenders] + random_numbers.gumbel(numbers[contenders])
+    return int(ids[contenders[scores.argmax()]])
+
+
+def _argmax(logits: np.ndarray) -> int:
+    token_id = int(logits.argmax())  # the first NaN, if there is one
+    if not logits[token_id] > -np.inf:
+        raise SamplingFault(describe(logits))
+    return token_id
+
+
+def _processed(
+    processor: LogitsProcessor, prompt_ids: Sequence[int], output_ids: Sequence[int], logits: np.ndarray
+) -> np.ndarray:
+    """What a user's logits processor makes of logits [vocab], as a float32 array of ours."""
+    name = getattr(processor, "__name__", type(processor).__name__)
+    try:
+        result = processor(prompt_ids, output_ids, logits)
+    except Exception as error:
+        raise SamplingFault(f"logits processor {name} raised {type(error).__name__}: {error}") from error
+    try:
+        with np.errstate(over="ignore"):
+            processed = np.array(result, dtype=np.float32)
+    except Exception:  # whatever a foreign object's conversion raises
+        processed = None
+    if processed is None or processed.shape != logits.shape:
+        found = type(result).__name__ if processed is None else f"shape {processed.shape}"
+        raise SamplingFault(
+            f"logits processor {name} must return an array of {logits.size} numbers, got {found}"
+        )
+    if np.isnan(processed).any():
+        raise SamplingFault(f"logits processor {name} returned logits that are NaN")
+    return processed
