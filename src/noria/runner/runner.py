@@ -1,0 +1,76 @@
+"""The runner of a real model: obeys step plans on a thread of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from noria.config.errors import EngineError
+from noria.core.plan import NewRequest, StepPlan, StepResult
+from noria.models.model import Model
+from noria.runner.inputs import build_batch
+from noria.runner.results import read_logits
+from noria.runner.state import RequestState
+
+
+class ModelRunner:
+    """Executes step plans with a model; satisfies noria.engine.runner_api.Runner.
+
+    Everything a step does happens on one worker thread, in the order of the launches, so the requests' state
+    has one writer and the caller's interpreter is free while kernels compute.
+
+    A request that asks for prompt logprobs needs logits of all its prompt's positions: a step that computes n
+    of them makes n * vocab_size float32 at once (400 MB for 2048 positions and 49,152 tokens), on top of the
+    one row for each request that samples. A resumed request computes, and reports, its prompt's logprobs again.
+    """
+
+    def __init__(self, model: Model, eos_token_ids: Sequence[int], block_size: int) -> None:
+        """eos_token_ids: those that min_tokens withholds. block_size: tokens to a block of the model's KV."""
+        self._model = model
+        self._vocab_size = model.config.vocab_size
+        # An id beyond the vocabulary, as some checkpoints have, is never sampled and needs no withholding.
+        self._eos_token_ids = tuple(i for i in eos_token_ids if 0 <= i < self._vocab_size)
+        self._block_size = block_size
+        self._states: dict[str, RequestState] = {}
+        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="noria-runner")
+        self._is_shut_down = False
+
+    def launch(self, plan: StepPlan) -> Future[StepResult]:
+        """Start the step and return at once. Raises EngineError after shutdown."""
+        if self._is_shut_down:
+            raise EngineError("the runner is shut down; no step can be launched")
+        return self._worker.submit(self._execute, plan)
+
+    def collect(self, pending: Future[StepResult]) -> StepResult:
+        """Wait for the step and return what it sampled. Raises whatever the step raised."""
+        return pending.result()
+
+    def shutdown(self) -> None:
+        """Finish the steps launched, end the worker thread and forget every request."""
+        self._is_shut_down = True
+        self._worker.shutdown(wait=True)
+        self._states.clear()
+
+    def _execute(self, plan: StepPlan) -> StepResult:
+        for request_id in plan.departures:
+            assert request_id in self._states, f"step {plan.step}: {request_id} departs but never arrived"
+            del self._states[request_id]
+        for request in plan.arrivals:
+            self._admit(request)
+        if plan.moves:
+            self._model.copy_blocks([(move.source, move.destination) for move in plan.moves])
+        if not plan.work:
+            return StepResult(plan.step, ())
+        shares = []
+        for work in plan.work:
+            state = self._states.get(work.request_id)
+            assert state is not None, f"step {plan.step}: work for {work.request_id}, which never arrived"
+            state.advance(work, self._block_size)
+            shares.append((state, work))
+        logits = self._model.forward(build_batch(shares, self._block_size))
+        assert logits.shape[1] == self._vocab_size, f"{logits.shape=} but {self._vocab_size=}"
+        return read_logits(plan.step, shares, logits)
+
+    def _admit(self, request: NewRequest) -> None:
+        assert request.request_id not in self._states, f"{request.request_id} arrives but is here already"
+        self._states[request.request_id] = RequestState(request, self._eos_token_ids, self._vocab_size)

@@ -1,0 +1,90 @@
+"""What the runner knows of a request between steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from noria.core.plan import NewRequest, Work
+from noria.sampling.params import SamplingParams
+from noria.sampling.sampler import RequestSampler
+
+
+class IntList:
+    """A list of int32 that grows at its end and reads as an array."""
+
+    def __init__(self, values: Iterable[int] = ()) -> None:
+        self._array = np.array(tuple(values), dtype=np.int32)
+        self._size = self._array.size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def extend(self, values: Sequence[int]) -> None:
+        size = self._size + len(values)
+        if size > self._array.size:
+            grown = np.empty(max(size, 2 * self._array.size, 16), dtype=np.int32)
+            grown[: self._size] = self.view()
+            self._array = grown
+        self._array[self._size : size] = values
+        self._size = size
+
+    def view(self) -> np.ndarray:
+        """int32 [len], valid until the list grows."""
+        return self._array[: self._size]
+
+
+class RequestState:
+    """One request: its tokens, its blocks, and its sampler.
+
+    # [0, num_computed) has KV in `blocks`; [num_computed, len(tokens)) is known and has none yet;
+    # of the tokens, [0, num_prompt) is the prompt
+    """
+
+    def __init__(self, request: NewRequest, eos_token_ids: Sequence[int], vocab_size: int) -> None:
+        known = len(request.token_ids)
+        assert 0 < request.num_prompt <= known, (
+            f"{request.request_id}: {request.num_prompt=} of {known} tokens"
+        )
+        self.tokens = IntList(request.token_ids)
+        lowest, highest = int(self.tokens.view().min()), int(self.tokens.view().max())
+        assert lowest >= 0 and highest < vocab_size, (
+            f"{request.request_id}: {lowest=} {highest=} {vocab_size=}"
+        )
+        self.request_id = request.request_id
+        self.num_prompt = request.num_prompt
+        self.params: SamplingParams = request.params
+        self.sampler = RequestSampler(
+            request.params, request.seed, request.token_ids, request.num_prompt, eos_token_ids
+        )
+        self.blocks = IntList()
+        self.num_computed: int | None = None  # None until the first work says what the prefix cache had
+
+    def advance(self, work: Work, block_size: int) -> None:
+        """Take in a share of work: more blocks, more computed tokens. Asserts that it follows on the last."""
+        if work.new_blocks:
+            self.blocks.extend(work.new_blocks)
+        known, room = len(self.tokens), len(self.blocks) * block_size
+        end = work.num_computed + work.num_new
+        expected = work.num_computed if self.num_computed is None else self.num_computed
+        assert work.num_computed == expected >= 0, f"{work}, but {self.num_computed=}"
+        assert work.num_new > 0 and end <= known, f"{work}, but {known=} tokens"
+        assert end <= room, f"{work}, but the blocks hold {room} tokens"
+        assert not work.samples or end == known, f"{work} samples before the last of {known=} tokens"
+        self.num_computed = end
+
+    def append(self, token_id: int) -> None:
+        """Add a sampled token."""
+        self.tokens.extend((token_id,))
+        self.sampler.append(token_id)
+
+    def num_prompt_rows(self, work: Work) -> int:
+        """How many positions of this share have the logits of a prompt token whose logprob is asked for.
+
+        They are its first positions: position p tells of token p + 1, the prompt's last of none in the prompt.
+        """
+        if self.params.prompt_logprobs is None:
+            return 0
+        end = min(work.num_computed + work.num_new, self.num_prompt - 1)
+        return max(0, end - work.num_computed)
