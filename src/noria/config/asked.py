@@ -1,0 +1,223 @@
+"""What a user may ask of the engine. Nothing here is resolved: None and "auto" leave the choice to Noria."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from noria.config.option import (
+    LENGTH,
+    MODEL,
+    PATH,
+    REAL,
+    SIZE,
+    SWITCH,
+    WHOLE,
+    check_values,
+    option,
+)
+
+MAX_SEED = 2**64 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """What is served, and how its answers come about by default."""
+
+    TITLE: ClassVar[str] = "Model"
+
+    model: str | None = option(
+        None,
+        "The model to serve: a folder with safetensors files, a GGUF file, or a repository name on the Hugging "
+        "Face hub.",
+        MODEL,
+        positional=True,
+        default_words="the small model embedded in Noria",
+    )
+    tokenizer: str | None = option(
+        None,
+        "Folder or file to take the tokenizer from, for a model that comes without one or with a wrong one.",
+        PATH,
+        default_words="the model's own",
+    )
+    revision: str | None = option(
+        None,
+        "Branch, tag or commit of the repository on the hub. Pin a commit to get the same weights for ever.",
+        default_words="the main branch",
+    )
+    dtype: str = option(
+        "auto",
+        "Number format of weights, activations and KV cache. float32 is the most exact; 16 bits take half the "
+        "memory. auto: float32 on a CPU.",
+        choices=("auto", "float32", "bfloat16", "float16"),
+        synonyms=(("half", "float16"), ("float", "float32")),
+    )
+    device: str = option(
+        "auto",
+        "Where the model runs. This version runs on CPUs.",
+        choices=("auto", "cpu"),
+    )
+    seed: int = option(
+        0,
+        "Draws the seeds of requests that bring none: restarted with the same seed, the same requests in the "
+        "same order get the same answers.",
+        WHOLE,
+        low=0,
+        high=MAX_SEED,
+    )
+    chat_template: str | None = option(
+        None,
+        "File with the Jinja template that turns chat messages into a prompt.",
+        PATH,
+        default_words="the model's own",
+    )
+    generation_config: str = option(
+        "auto",
+        "Sampling values for requests that state none. auto: those the model's makers recommend in "
+        "generation_config.json; none: the neutral ones (temperature 1, every token kept).",
+        choices=("auto", "none"),
+        synonyms=(("vllm", "none"),),
+    )
+
+    def __post_init__(self) -> None:
+        check_values(self)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryOptions:
+    """How memory is shared out."""
+
+    TITLE: ClassVar[str] = "Memory"
+
+    max_model_len: int | Literal["auto"] | None = option(
+        None,
+        "The longest request, prompt and output together, in tokens. A number is kept or refused; auto is the "
+        "longest that the KV cache holds. Shorter leaves room for more requests at once.",
+        LENGTH,
+        low=1,
+        default_words="the model's own length, shortened with a notice where memory is too small",
+    )
+    gpu_memory_utilization: float | None = option(
+        None,
+        "Share of the device's memory that Noria as a whole may use: weights, workspace and KV cache. On a CPU "
+        "the share of what the host or the container allows this process. Never more than is free at start.",
+        REAL,
+        low=0,
+        high=1,
+        low_is_open=True,
+        aliases=("--memory-utilization",),
+        default_words="0.92 on an accelerator; 0.5 on a CPU (the rest of the machine is yours), more only as far "
+        "as the model needs it",
+    )
+    kv_cache_memory: int | None = option(
+        None,
+        "Size of the KV cache, stated instead of derived.",
+        SIZE,
+        low=1,
+        aliases=("--kv-cache-memory-bytes",),
+        default_words="what the weights and the workspace leave",
+    )
+    block_size: int = option(
+        16,
+        "Tokens in one block of the KV cache. A request wastes less than one block; larger blocks are fewer to "
+        "manage and share prefixes more coarsely.",
+        WHOLE,
+        choices=(8, 16, 32, 64, 128, 256),
+    )
+    num_gpu_blocks_override: int | None = option(
+        None,
+        "Number of KV cache blocks, stated instead of derived: to repeat an experiment on another machine.",
+        WHOLE,
+        low=1,
+        default_words="derived from memory",
+    )
+    enable_prefix_caching: bool = option(
+        True,
+        "Keep the KV of finished requests while nobody needs the space, and reuse it for requests that begin "
+        "with the same tokens. Answers do not change.",
+        SWITCH,
+    )
+
+    def __post_init__(self) -> None:
+        check_values(self)
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerOptions:
+    """What runs in a step, and in which order."""
+
+    TITLE: ClassVar[str] = "Scheduler"
+
+    max_num_batched_tokens: int = option(
+        2048,
+        "Most tokens one step computes, prompts and outputs together. Lower: steadier gaps between the tokens "
+        "of running requests. Higher: prompts are read sooner.",
+        WHOLE,
+        low=1,
+    )
+    max_num_seqs: int = option(
+        128,
+        "Most requests that run at once; others wait. More raises throughput until memory or compute is used "
+        "up, and slows each single request.",
+        WHOLE,
+        low=1,
+    )
+    enable_chunked_prefill: bool = option(
+        True,
+        "Read a long prompt in pieces, so that running requests go on meanwhile. Off, a prompt must fit one "
+        "step: max_num_batched_tokens at least max_model_len.",
+        SWITCH,
+    )
+    scheduling_policy: str = option(
+        "fcfs",
+        "Which waiting request goes first. fcfs: the one that came first; priority: the one with the lowest "
+        "priority number, waiting time counted in.",
+        choices=("fcfs", "priority"),
+    )
+    priority_aging_s: float = option(
+        30.0,
+        "Under the priority policy, seconds of waiting that are worth one priority level, so that nobody waits "
+        "for ever. Shorter is closer to first come, first served.",
+        REAL,
+        low=0,
+        low_is_open=True,
+    )
+    admission_policy: str = option(
+        "continuous",
+        "When a waiting request may join. continuous: at any step; static: only once the running batch has "
+        "ended, which is slower and is here to be measured against.",
+        choices=("continuous", "static"),
+    )
+
+    def __post_init__(self) -> None:
+        check_values(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadOptions:
+    """How much of the processor is used."""
+
+    TITLE: ClassVar[str] = "Threads"
+
+    num_threads: int | None = option(
+        None,
+        "Threads that compute. Answers do not depend on it; more than there are CPUs is slower.",
+        WHOLE,
+        low=1,
+        high=1024,
+        fallbacks=("OMP_NUM_THREADS",),
+        default_words="the CPUs that this process may use",
+    )
+
+    def __post_init__(self) -> None:
+        check_values(self)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Everything asked of an engine. `from_mapping(EngineOptions, {...})` makes one from flat names."""
+
+    model: ModelOptions = field(default_factory=ModelOptions)
+    memory: MemoryOptions = field(default_factory=MemoryOptions)
+    scheduler: SchedulerOptions = field(default_factory=SchedulerOptions)
+    threads: ThreadOptions = field(default_factory=ThreadOptions)

@@ -1,0 +1,76 @@
+"""The reference page of all settings, written from the settings themselves.
+
+`python -m noria.config.docs > docs/options.md` renews the page; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from noria.config.flags import default_words
+from noria.config.option import Setting, Several, settings_of
+from noria.config.serving import ServeOptions
+
+_INTRODUCTION = """\
+# Settings
+
+<!-- Written by `python -m noria.config.docs`; edit the fields in src/noria/config instead. -->
+
+Every setting has one name and four places to write it. The first that is used wins:
+
+1. a flag: `--max-model-len 4096`
+2. an environment variable: `NORIA_MAX_MODEL_LEN=4096`; a setting that takes several values has them separated
+   by commas
+3. a file, given by `--config FILE` or `NORIA_CONFIG`, in YAML or JSON: `max-model-len: 4096`; dashes or
+   underscores
+4. the default
+
+In Python the name is a keyword: `LLM(max_model_len=4096)`. A name that is not listed here is an error, wherever
+it is written. The server's settings belong to `noria serve` alone.
+
+Sizes are bytes, or carry a suffix: `512MiB` and `1.5GB` are binary and decimal. Lengths are tokens. One letter
+alone is decimal when small and binary when capital, as in vLLM: `8k` is 8000, `8K` is 8192.
+
+"""
+
+
+def options_page() -> str:
+    """The whole page, in Markdown."""
+    tables = [
+        f"## {title}\n\n{_table(list(settings))}"
+        for title, settings in groupby(settings_of(ServeOptions), lambda setting: setting.title)
+    ]
+    return _INTRODUCTION + "\n".join(tables)
+
+
+def options_table(cls: type) -> str:
+    """The settings of a group of options as a Markdown table."""
+    return _table(list(settings_of(cls)))
+
+
+def _table(settings: list[Setting]) -> str:
+    head = "| setting | default | what it is for |\n|---|---|---|\n"
+    return head + "".join(_row(setting) for setting in settings)
+
+
+def _row(setting: Setting) -> str:
+    about = setting.about
+    names = [f"`{name}`" for name in (setting.flag, *about.aliases)]
+    if about.fallbacks:
+        names.append("(environment also: " + ", ".join(f"`{name}`" for name in about.fallbacks) + ")")
+    cells = (" ".join(names), default_words(setting), f"{about.help} {_value_words(setting)}")
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+def _value_words(setting: Setting) -> str:
+    about = setting.about
+    words = about.requirement
+    if about.synonyms:
+        words += " (" + ", ".join(f"{synonym} is {name}" for synonym, name in about.synonyms) + ")"
+    if about.several is not Several.NO:
+        words += "; several may be given"
+    return f"*{words[0].upper()}{words[1:]}.*"
+
+
+if __name__ == "__main__":
+    print(options_page(), end="")

@@ -1,0 +1,80 @@
+"""What a user may ask of the HTTP server, and of server and engine together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from noria.config.asked import EngineOptions
+from noria.config.option import REAL, SWITCH, WHOLE, Several, check_values, option
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """How clients reach the engine."""
+
+    TITLE: ClassVar[str] = "Server"
+
+    host: str = option(
+        "127.0.0.1",
+        "Address to listen on. The default is reached from this machine alone; 0.0.0.0 serves every network "
+        "this machine is on, which wants an API key.",
+    )
+    port: int = option(8000, "TCP port to listen on; 0 takes a free one.", WHOLE, low=0, high=65535)
+    api_key: tuple[str, ...] = option(
+        (),
+        "Key that a client must send as `Authorization: Bearer KEY`. Give it once a key; any of them is "
+        "accepted. Prefer the environment name: other users of the machine can read a command line.",
+        several=Several.REPEATED,
+        fallbacks=("VLLM_API_KEY",),
+        secret=True,
+        default_words="no key needed",
+    )
+    served_model_name: tuple[str, ...] = option(
+        (),
+        "Names under which clients may ask for the model; answers bear the first.",
+        several=Several.SPREAD,
+        default_words="the model as it was asked for",
+    )
+    max_logprobs: int = option(
+        20,
+        "Most alternatives a token that a request may ask log-probabilities of. Each one costs time and bytes.",
+        WHOLE,
+        low=0,
+    )
+    uvicorn_log_level: str = option(
+        "info",
+        "How much the web server logs.",
+        choices=("critical", "error", "warning", "info", "debug", "trace"),
+    )
+    shutdown_timeout: float = option(
+        30.0,
+        "Seconds that running requests get to finish after SIGTERM. New ones are refused meanwhile; what has "
+        "not ended by then is told so. 0 ends them at once.",
+        REAL,
+        low=0,
+    )
+    enable_prompt_tokens_details: bool = option(
+        False,
+        "Report in `usage` how many prompt tokens came from the prefix cache. It tells a client whether "
+        "somebody has sent the same text before.",
+        SWITCH,
+    )
+    sse_keep_alive_interval: float = option(
+        15.0,
+        "Seconds of silence after which a stream gets a comment line, so that proxies keep the connection. "
+        "0 sends none.",
+        REAL,
+        low=0,
+    )
+
+    def __post_init__(self) -> None:
+        check_values(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """Everything asked of `noria serve`."""
+
+    engine: EngineOptions = field(default_factory=EngineOptions)
+    server: ServerOptions = field(default_factory=ServerOptions)
