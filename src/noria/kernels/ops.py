@@ -1,0 +1,184 @@
+"""What a model is written against: weights packed once, then a straight line of ops a step.
+
+A model's `forward(ops)` calls the ops below in a fixed order. Weights, buffers and constants are all they take;
+what is in the batch is known to the backend alone. So a backend may run them as they come, or record them once
+and replay the record at every step.
+
+# T tokens of a step, R rows whose logits are wanted, H hidden size, F intermediate size, V vocabulary
+# Hq query heads, Hkv key/value heads, D head dimension
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol
+
+import numpy as np
+
+from noria.kernels.batch import Batch
+
+Weight = Any  # a backend's own handle on something packed at load
+Buffer = Any  # a backend's own handle on an activation of the step
+
+
+class Activation(str, Enum):
+    """The gate's function, spelt as checkpoints spell it."""
+
+    SILU = "silu"
+    GELU_TANH = "gelu_pytorch_tanh"
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    """x / sqrt(mean(x^2) + eps) * gamma over the last dimension, in float32."""
+
+    gamma: Weight
+    eps: float
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """Query head h reads key/value head h // (num_heads // num_kv_heads)."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+
+    @property
+    def group(self) -> int:
+        """Query heads per key/value head."""
+        return self.num_heads // self.num_kv_heads
+
+    @property
+    def query_size(self) -> int:
+        return self.num_heads * self.head_dim
+
+    @property
+    def kv_size(self) -> int:
+        return self.num_kv_heads * self.head_dim
+
+
+@dataclass(frozen=True, slots=True)
+class QkvProjection:
+    """One layer's way from the residual stream to queries, keys and values.
+
+    weight: [Hq * D + 2 * Hkv * D, H], rows q | k | v. query_norm, key_norm: over D, before the rotation.
+    """
+
+    weight: Weight
+    heads: Heads
+    rope: Weight
+    query_norm: Norm | None = None
+    key_norm: Norm | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """window: tokens a query may look back on, itself included; 0 means all."""
+
+    heads: Heads
+    scale: float
+    window: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CacheShape:
+    """The paged KV cache of a model, all layers."""
+
+    num_layers: int
+    num_kv_heads: int
+    head_dim: int
+    block_size: int  # tokens
+    num_blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class BackendOptions:
+    dtype: str  # float32 | bfloat16 | float16: how weights and KV are stored
+    device: str  # cpu
+    num_threads: int
+    cache: CacheShape
+
+
+class Packer(Protocol):
+    """Takes weights in at load. Arrays are float32 and may be dropped by the caller at once.
+
+    Parts are consumed one by one, so that a generator keeps no more than one of them in memory.
+    """
+
+    def pack_linear(
+        self, shape: tuple[int, int], parts: Iterable[np.ndarray], bias: np.ndarray | None
+    ) -> Weight:
+        """y = x W^T + bias. shape: [N, K] of W; parts: its rows from the top, any number [n, K]; bias: [N]."""
+        ...
+
+    def pack_glu(
+        self, shape: tuple[int, int], parts: Iterable[np.ndarray], bias: np.ndarray | None
+    ) -> Weight:
+        """As pack_linear, for `norm_glu`. shape: [2 * F, K]; parts: gate [F, K], then up [F, K]."""
+        ...
+
+    def pack_embedding(self, table: np.ndarray) -> Weight:
+        """table: [V, H]. The handle serves `embed` and, where the embedding is tied, `lm_head`."""
+        ...
+
+    def pack_vector(self, vector: np.ndarray) -> Weight: ...
+
+    def pack_rope(self, table: np.ndarray) -> Weight:
+        """table: [positions, rotary_dim]: cosines of the rotary_dim / 2 angles, then their sines."""
+        ...
+
+
+class Ops(Protocol):
+    """The ops of one step. Buffers are float32 as far as a model can tell; x is the residual stream [T, H]."""
+
+    def embed(self, table: Weight) -> Buffer:
+        """-> x: the batch's tokens looked up."""
+        ...
+
+    def norm_qkv(self, x: Buffer, norm: Norm, projection: QkvProjection, layer: int) -> Buffer:
+        """Normalise, project, norm the heads, rotate; write K and V into the cache -> q [T, Hq * D]."""
+        ...
+
+    def attend(self, q: Buffer, attention: Attention, layer: int) -> Buffer:
+        """Causal attention of each token over the KV of its own sequence -> [T, Hq * D]."""
+        ...
+
+    def linear_add(self, inputs: Buffer, weight: Weight, x: Buffer) -> None:
+        """x += inputs W^T + bias. inputs: [T, K]."""
+        ...
+
+    def norm_glu(self, x: Buffer, norm: Norm, weight: Weight, activation: Activation) -> Buffer:
+        """Normalise, project to gate and up -> activation(gate) * up [T, F]."""
+        ...
+
+    def lm_head(self, x: Buffer, norm: Norm, weight: Weight) -> Buffer:
+        """Normalise and project the wanted rows -> logits [R, V]."""
+        ...
+
+
+Forward = Callable[[Ops], Buffer]
+
+
+class Program(Protocol):
+    """A model's forward, ready to run on any batch."""
+
+    def run(self, batch: Batch) -> np.ndarray:
+        """Write the batch's KV; return the logits [R, V] float32, freshly made."""
+        ...
+
+
+class Backend(Protocol):
+    """Where a model's weights and KV cache live. A row's results are the same bits in every batch."""
+
+    packer: Packer
+
+    def compile(self, forward: Forward) -> Program:
+        """Called once, after the last weight was packed."""
+        ...
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copy whole KV blocks, all layers: (source, destination) pairs, in the order given."""
+        ...

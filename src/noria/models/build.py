@@ -1,0 +1,50 @@
+"""From a checkpoint to a model that runs: check every tensor, pack them one by one, compile the forward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from noria.config.model import ModelConfig
+from noria.kernels.batch import Batch
+from noria.kernels.ops import Backend, CacheShape, Program
+from noria.models.registry import architecture
+from noria.models.rope import rope_table
+from noria.models.stored import ModelFile, Progress, StoredModel
+
+
+class BuiltModel:
+    """A model.Model: an architecture's forward, compiled by a backend that holds weights and KV."""
+
+    def __init__(self, config: ModelConfig, backend: Backend, program: Program) -> None:
+        self.config = config
+        self._backend = backend
+        self._program = program
+
+    def forward(self, batch: Batch) -> np.ndarray:
+        return self._program.run(batch)
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        self._backend.copy_blocks(pairs)
+
+
+def cache_shape(config: ModelConfig, block_size: int, num_blocks: int) -> CacheShape:
+    """The KV cache that a backend must hold for this model. block_size: tokens."""
+    return CacheShape(config.num_layers, config.num_kv_heads, config.head_dim, block_size, num_blocks)
+
+
+def build_model(
+    checkpoint: ModelFile, backend: Backend, max_model_len: int, progress: Progress | None = None
+) -> BuiltModel:
+    """Load every tensor into the backend, which was made for `cache_shape(checkpoint.config, ...)`.
+
+    max_model_len: tokens; the longest sequence to be served. progress: called after each tensor with the bytes
+    read so far and in all, as stored. Peak memory is the packed weights and one tensor in float32. Raises
+    ModelError, before reading weights, for a checkpoint that does not hold exactly the model it describes.
+    """
+    stored = StoredModel(checkpoint, progress)
+    config = stored.config
+    rope = backend.packer.pack_rope(rope_table(config, max_model_len))
+    model = architecture(config)(config, stored.read, backend.packer, rope)
+    return BuiltModel(config, backend, backend.compile(model.forward))

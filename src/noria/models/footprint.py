@@ -1,0 +1,60 @@
+"""What a model takes in memory, from its configuration alone.
+
+Weights: matrices in the serving dtype, vectors in float32, a tied table once; nothing is padded.
+KV: keys and values of a token over all layers, in the serving dtype.
+
+Workspace, with H hidden, Q and K query and key/value sizes over all heads, F intermediate, V vocabulary:
+
+    a step token    4 x (3 H + 4 (Q + 2 K) + 4 F) + 64 bytes: residual and normalised stream, the layer's widest
+                    moment of either attention or MLP, and indices
+    a sequence      4 x (2 V + 2 H) bytes: its row of logits, the sampler's copy, its last hidden state
+    a context token 4 x rotary_dim bytes of rope table, and 4 for its place in the cache's index
+    always          attention's gathered chunks and scores, one panel of weights widened to float32, and the
+                    largest tensor in float32 while it is read
+"""
+
+from __future__ import annotations
+
+import math
+
+from noria.config.errors import ConfigError
+from noria.config.footprint import Footprint
+from noria.config.model import ModelConfig
+from noria.models.registry import architecture
+from noria.models.rope import max_usable_position, rotary_dim
+
+_ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+_FLOAT_BYTES = 4
+
+# Of the torch backend; a test there keeps them equal to what it allocates.
+ATTENTION_BYTES = 48 * 2**20
+PANEL_ROWS = 2048
+
+
+def footprint(config: ModelConfig, dtype: str) -> Footprint:
+    """Sizes in bytes, by the formulas above. ConfigError for an unknown dtype, ModelError for a bad model."""
+    if dtype not in _ITEM_BYTES:
+        raise ConfigError(f"dtype {dtype!r} is not supported; supported: {', '.join(_ITEM_BYTES)}")
+    shapes = architecture(config).shapes(config).values()
+    query, kv = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    hidden, inner, vocab = config.hidden_size, config.intermediate_size, config.vocab_size
+    largest_tensor = max(math.prod(shape) for shape in shapes)
+    panel = PANEL_ROWS * max(hidden, inner, query)
+    return Footprint(
+        dtype=dtype,
+        weights_bytes=weights_bytes(config, dtype),
+        kv_bytes_per_token=config.num_kv_elements_per_token * _ITEM_BYTES[dtype],
+        max_position=max_usable_position(config),
+        workspace_bytes=ATTENTION_BYTES + _FLOAT_BYTES * (panel + largest_tensor),
+        workspace_bytes_per_step_token=_FLOAT_BYTES * (3 * hidden + 4 * (query + 2 * kv) + 4 * inner) + 64,
+        workspace_bytes_per_seq=_FLOAT_BYTES * (2 * vocab + 2 * hidden),
+        workspace_bytes_per_context_token=_FLOAT_BYTES * (rotary_dim(config) + 1),
+    )
+
+
+def weights_bytes(config: ModelConfig, dtype: str) -> int:
+    """Bytes of the packed weights, rope tables aside."""
+    total = 0
+    for shape in architecture(config).shapes(config).values():
+        total += math.prod(shape) * (_FLOAT_BYTES if len(shape) == 1 else _ITEM_BYTES[dtype])
+    return total

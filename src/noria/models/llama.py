@@ -1,0 +1,25 @@
+"""Llama: pre-norm decoder, grouped-query attention, gated MLP; biases only where the configuration has them."""
+
+from __future__ import annotations
+
+from noria.config.model import ModelConfig
+from noria.kernels.ops import Buffer, Ops, Packer, Weight
+from noria.models.parts import Loader, TensorReader, run_decoder
+from noria.models.shapes import Shapes, attention_shapes, mlp_shapes, outer_shapes
+
+
+class Llama:
+    @staticmethod
+    def shapes(config: ModelConfig) -> Shapes:
+        shapes = outer_shapes(config)
+        for layer in range(config.num_layers):
+            shapes |= attention_shapes(config, layer) | mlp_shapes(config, layer)
+        return shapes
+
+    def __init__(self, config: ModelConfig, read: TensorReader, packer: Packer, rope: Weight) -> None:
+        load = Loader(config, read, packer)
+        self.ends = load.ends()
+        self.layers = [(load.attention(layer, rope), load.mlp(layer)) for layer in range(config.num_layers)]
+
+    def forward(self, ops: Ops) -> Buffer:
+        return run_decoder(ops, self.ends, self.layers)

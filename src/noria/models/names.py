@@ -1,0 +1,101 @@
+"""What each file format calls a model's tensors, and how it stores them.
+
+The logical names are those of `shapes.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from noria.config.errors import ModelError
+from noria.config.model import ModelConfig
+
+_SAFETENSORS = {
+    "embedding": "model.embed_tokens.weight",
+    "norm": "model.norm.weight",
+    "head": "lm_head.weight",
+    "input_norm": "model.layers.{}.input_layernorm.weight",
+    "mlp_norm": "model.layers.{}.post_attention_layernorm.weight",
+    "q": "model.layers.{}.self_attn.q_proj.",
+    "k": "model.layers.{}.self_attn.k_proj.",
+    "v": "model.layers.{}.self_attn.v_proj.",
+    "o": "model.layers.{}.self_attn.o_proj.",
+    "q_norm": "model.layers.{}.self_attn.q_norm.weight",
+    "k_norm": "model.layers.{}.self_attn.k_norm.weight",
+    "gate": "model.layers.{}.mlp.gate_proj.",
+    "up": "model.layers.{}.mlp.up_proj.",
+    "down": "model.layers.{}.mlp.down_proj.",
+}
+
+_GGUF = {
+    "embedding": "token_embd.weight",
+    "norm": "output_norm.weight",
+    "head": "output.weight",
+    "input_norm": "blk.{}.attn_norm.weight",
+    "mlp_norm": "blk.{}.ffn_norm.weight",
+    "q": "blk.{}.attn_q.",
+    "k": "blk.{}.attn_k.",
+    "v": "blk.{}.attn_v.",
+    "o": "blk.{}.attn_output.",
+    "q_norm": "blk.{}.attn_q_norm.weight",
+    "k_norm": "blk.{}.attn_k_norm.weight",
+    "gate": "blk.{}.ffn_gate.",
+    "up": "blk.{}.ffn_up.",
+    "down": "blk.{}.ffn_down.",
+}
+
+# Tables that some exporters store although the configuration already determines them.
+_DERIVED = {
+    "safetensors": re.compile(r"model\.(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq"),
+    "gguf": re.compile(r"rope_freqs\.weight"),
+}
+
+_NAMES = {"safetensors": _SAFETENSORS, "gguf": _GGUF}
+
+
+@dataclass(frozen=True, slots=True)
+class NameMap:
+    """The tensor names of one file format for one model."""
+
+    format: str
+    config: ModelConfig
+
+    def file_name(self, name: str) -> str:
+        """What the file calls the tensor with the logical `name`."""
+        names = _NAMES[self.format]
+        if not name.startswith("layers."):
+            return names[name]
+        _, layer, part, *kind = name.split(".")
+        return names[part].format(layer) + "".join(kind)
+
+    def is_derived(self, file_name: str) -> bool:
+        """Whether a stored tensor carries nothing that the configuration does not say."""
+        return _DERIVED[self.format].fullmatch(file_name) is not None
+
+    def restore(self, name: str, array: np.ndarray) -> np.ndarray:
+        """The stored tensor in the order that the ops expect; a view where possible."""
+        if self.format == "gguf" and self.config.architecture == "llama":
+            part = name.split(".")[2] if name.startswith("layers.") else ""
+            heads = {"q": self.config.num_heads, "k": self.config.num_kv_heads}
+            if part in heads:
+                return _split_pairs(array, heads[part])
+        return array
+
+
+def _split_pairs(array: np.ndarray, num_heads: int) -> np.ndarray:
+    """Rows of each head from interleaved (0, h, 1, h + 1, ...; h = head_dim / 2) to (0, 1, ..., h, h + 1, ...).
+
+    GGUF files of Llama models hold q and k for the rotation of neighbouring dimensions.
+    """
+    pairs = array.reshape(num_heads, array.shape[0] // num_heads // 2, 2, *array.shape[1:])
+    return pairs.swapaxes(1, 2).reshape(array.shape)
+
+
+def name_map(file_format: str, config: ModelConfig) -> NameMap:
+    """ModelError for a format without names."""
+    if file_format not in _NAMES:
+        raise ModelError(f"model format {file_format!r} is not supported; supported: {', '.join(_NAMES)}")
+    return NameMap(file_format, config)

@@ -1,0 +1,136 @@
+"""The blocks that decoder models share: how they are loaded, and how they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from noria.config.errors import ModelError
+from noria.config.model import ModelConfig
+from noria.kernels.ops import Activation, Attention, Buffer, Heads, Norm, Ops, Packer, QkvProjection, Weight
+
+TensorReader = Callable[[str], np.ndarray]  # logical name -> float32 array in the ops' order
+HeadNorms = tuple[Norm | None, Norm | None]  # over each query head, over each key head
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionBlock:
+    """x += output(attention(norm(x)))"""
+
+    norm: Norm
+    projection: QkvProjection
+    attention: Attention
+    output: Weight
+    layer: int
+
+    def run(self, ops: Ops, x: Buffer) -> None:
+        q = ops.norm_qkv(x, self.norm, self.projection, self.layer)
+        ops.linear_add(ops.attend(q, self.attention, self.layer), self.output, x)
+
+
+@dataclass(frozen=True, slots=True)
+class MlpBlock:
+    """x += down(activation(gate(norm(x))) * up(norm(x)))"""
+
+    norm: Norm
+    gate_up: Weight
+    down: Weight
+    activation: Activation
+
+    def run(self, ops: Ops, x: Buffer) -> None:
+        ops.linear_add(ops.norm_glu(x, self.norm, self.gate_up, self.activation), self.down, x)
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """What stands before and after the layers. The head is the embedding's own handle when they are tied."""
+
+    embedding: Weight
+    norm: Norm
+    head: Weight
+
+
+class Loader:
+    """Packs the blocks of one model, tensor by tensor."""
+
+    def __init__(self, config: ModelConfig, read: TensorReader, packer: Packer) -> None:
+        self.config = config
+        self.heads = Heads(config.num_heads, config.num_kv_heads, config.head_dim)
+        self._read = read
+        self._packer = packer
+
+    def ends(self) -> Ends:
+        config = self.config
+        embedding = self._packer.pack_embedding(self._read("embedding"))
+        head = embedding
+        if not config.tie_word_embeddings:
+            shape = (config.vocab_size, config.hidden_size)
+            head = self._packer.pack_linear(shape, self._each(["head"]), None)
+        return Ends(embedding, self.norm("norm"), head)
+
+    def norm(self, name: str) -> Norm:
+        return Norm(self._packer.pack_vector(self._read(name)), self.config.rms_norm_eps)
+
+    def attention(self, layer: int, rope: Weight, head_norms: HeadNorms = (None, None)) -> AttentionBlock:
+        config, heads, prefix = self.config, self.heads, f"layers.{layer}."
+        names = [prefix + part for part in ("q", "k", "v")]
+        shape = (heads.query_size + 2 * heads.kv_size, config.hidden_size)
+        qkv = self._packer.pack_linear(shape, self._weights(names), self._biases(names, config.qkv_bias))
+        return AttentionBlock(
+            norm=self.norm(prefix + "input_norm"),
+            projection=QkvProjection(qkv, heads, rope, *head_norms),
+            attention=Attention(heads, config.head_dim**-0.5, config.window(layer)),
+            output=self._linear(prefix + "o", (config.hidden_size, heads.query_size), config.output_bias),
+            layer=layer,
+        )
+
+    def head_norms(self, layer: int) -> HeadNorms:
+        return self.norm(f"layers.{layer}.q_norm"), self.norm(f"layers.{layer}.k_norm")
+
+    def mlp(self, layer: int) -> MlpBlock:
+        config, prefix = self.config, f"layers.{layer}."
+        names = [prefix + "gate", prefix + "up"]
+        shape = (2 * config.intermediate_size, config.hidden_size)
+        gate_up = self._packer.pack_glu(shape, self._weights(names), self._biases(names, config.mlp_bias))
+        return MlpBlock(
+            norm=self.norm(prefix + "mlp_norm"),
+            gate_up=gate_up,
+            down=self._linear(
+                prefix + "down", (config.hidden_size, config.intermediate_size), config.mlp_bias
+            ),
+            activation=activation(config),
+        )
+
+    def _linear(self, name: str, shape: tuple[int, int], has_bias: bool) -> Weight:
+        return self._packer.pack_linear(shape, self._weights([name]), self._biases([name], has_bias))
+
+    def _weights(self, names: list[str]) -> Iterable[np.ndarray]:
+        return self._each([f"{name}.weight" for name in names])
+
+    def _biases(self, names: list[str], present: bool) -> np.ndarray | None:
+        return np.concatenate(list(self._each([f"{name}.bias" for name in names]))) if present else None
+
+    def _each(self, names: list[str]) -> Iterable[np.ndarray]:
+        return (self._read(name) for name in names)
+
+
+def activation(config: ModelConfig) -> Activation:
+    """ModelError for a gate function that no op computes."""
+    try:
+        return Activation(config.hidden_act)
+    except ValueError:
+        supported = ", ".join(kind.value for kind in Activation)
+        raise ModelError(
+            f"hidden_act {config.hidden_act!r} is not supported; supported: {supported}"
+        ) from None
+
+
+def run_decoder(ops: Ops, ends: Ends, layers: Iterable[tuple[AttentionBlock, MlpBlock]]) -> Buffer:
+    """Embed, run the layers on the residual stream, project to logits."""
+    x = ops.embed(ends.embedding)
+    for attention, mlp in layers:
+        attention.run(ops, x)
+        mlp.run(ops, x)
+    return ops.lm_head(x, ends.norm, ends.head)

@@ -1,0 +1,128 @@
+"""A checkpoint's tensors by logical name: all accounted for before the first is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+
+from noria.config.errors import ModelError
+from noria.config.model import ModelConfig
+from noria.models.names import NameMap, name_map
+from noria.models.registry import architecture
+from noria.models.shapes import Shapes
+
+Progress = Callable[[int, int], None]  # (bytes read, bytes to read), as stored
+_NAMED_AT_MOST = 5
+
+
+class StoredTensor(Protocol):
+    """What a file's header says of one tensor."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def num_bytes(self) -> int: ...
+
+
+class ModelFile(Protocol):
+    """What this room needs of a checkpoint; `noria.loaders.checkpoint.Checkpoint` has it."""
+
+    @property
+    def format(self) -> str: ...
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def config(self) -> ModelConfig: ...
+
+    @property
+    def tensors(self) -> Mapping[str, StoredTensor]: ...
+
+    def read(self, name: str) -> np.ndarray: ...
+
+
+class StoredModel:
+    """A checkpoint whose every tensor is known to be used, tied or derived.
+
+    config: the checkpoint's, with tie_word_embeddings as the file's contents settle it. Making one reads the two
+    tables of a model that says they are tied and stores both, and nothing else.
+    """
+
+    def __init__(self, file: ModelFile, progress: Progress | None = None) -> None:
+        """Raises ModelError for tensors that are missing, unknown, of another shape or in contradiction."""
+        self._file = file
+        self._names = name_map(file.format, file.config)
+        self._progress = progress
+        self._done_bytes = 0
+        self.config = _settled_config(file, self._names)
+        shapes = architecture(self.config).shapes(self.config)
+        self._check(shapes)
+        self._total_bytes = sum(file.tensors[self._names.file_name(name)].num_bytes for name in shapes)
+
+    def read(self, name: str) -> np.ndarray:
+        """The tensor in the ops' order, float32. Each is to be read once."""
+        file_name = self._names.file_name(name)
+        array = self._names.restore(name, self._file.read(file_name))
+        self._done_bytes += self._file.tensors[file_name].num_bytes
+        if self._progress is not None:
+            self._progress(self._done_bytes, self._total_bytes)
+        return array
+
+    def _check(self, shapes: Shapes) -> None:
+        file, expected = self._file, {self._names.file_name(name): shape for name, shape in shapes.items()}
+        missing = [name for name in expected if name not in file.tensors]
+        if missing:
+            hint = "; its configuration says the output is not tied" if "head" in shapes else ""
+            hint = hint if self._names.file_name("head") in missing else ""
+            raise ModelError(f"{file.path}: {_listed('tensor', missing)} missing{hint}")
+        for name, shape in expected.items():
+            found = tuple(file.tensors[name].shape)
+            if found != shape:
+                raise ModelError(
+                    f"{file.path}: tensor {name} has the shape {_shape(found)}; "
+                    f"its configuration calls for {_shape(shape)}"
+                )
+        spare = {self._names.file_name("head")} if self.config.tie_word_embeddings else set()
+        unknown = [
+            n for n in file.tensors if n not in expected and n not in spare and not self._names.is_derived(n)
+        ]
+        if unknown:
+            raise ModelError(
+                f"{file.path}: {_listed('tensor', unknown)} not part of a {self.config.architecture} model as "
+                f"configured; loading without would change its answers"
+            )
+
+
+def _settled_config(file: ModelFile, names: NameMap) -> ModelConfig:
+    """Whether the output is tied, by configuration and contents together.
+
+    A GGUF file has no setting for it: an output matrix that is there is meant. Elsewhere a configuration that
+    says tied allows a stored copy of the embedding, but no other matrix.
+    """
+    head, embedding = names.file_name("head"), names.file_name("embedding")
+    if not file.config.tie_word_embeddings or head not in file.tensors:
+        return file.config
+    if file.format == "gguf":
+        return replace(file.config, tie_word_embeddings=False)
+    if embedding in file.tensors and not np.array_equal(file.read(embedding), file.read(head)):
+        raise ModelError(
+            f"{file.path}: config.json says tie_word_embeddings, but the tensors {head} and {embedding} differ; "
+            f"set tie_word_embeddings to false to use {head}, or remove that tensor"
+        )
+    return file.config
+
+
+def _listed(noun: str, names: Sequence[str]) -> str:
+    """ "tensor a is", "tensors a, b and 3 more are"."""
+    shown = ", ".join(names[:_NAMED_AT_MOST])
+    more = f" and {len(names) - _NAMED_AT_MOST} more" if len(names) > _NAMED_AT_MOST else ""
+    return f"{noun} {shown} is" if len(names) == 1 else f"{noun}s {shown}{more} are"
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape)) or "scalar"
