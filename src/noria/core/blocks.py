@@ -76,10 +76,8 @@ class BlockPool:
             f"{held} held + {self.num_free} free != {self.num_blocks}"
         )
         assert all(self._references[block] == 0 for block in free), "a held block is on the free list"
-        for block, following in zip(free, [*free[1:], _END], strict=True):
-            assert following == _END or self._previous[following] == block, (
-                f"broken back link before {following}"
-            )
+        for block, following in zip(free, free[1:], strict=False):
+            assert self._previous[following] == block, f"broken back link from {following} to {block}"
         assert self._back == (free[-1] if free else _END), f"back is {self._back}"
 
     def _drop_reference(self, block: int) -> bool:

@@ -36,6 +36,10 @@ class Draft:
         self._arrivals: list[NewRequest] = []
         self._moves: list[BlockMove] = []
 
+    @property
+    def is_empty(self) -> bool:
+        return not self._work
+
     def num_new(self, request: Request) -> int:
         """Tokens of the request that are in the draft already."""
         work = self._work.get(request.id)

@@ -178,11 +178,16 @@ class Scheduler:
         return True
 
     def _spend_rest(self, draft: Draft) -> None:
-        """Prefix hits and refusals leave budget over: prompts that run take it, oldest first."""
+        """What was granted to requests that could not be admitted, or had a prefix hit, goes to prompts that
+        run, oldest first.
+        """
         for request in self.running:
             left = request.num_pending - draft.num_new(request)
-            if left and draft.budget_left and draft.num_new(request):
+            if left and draft.budget_left:
                 self._extend_freely(request, left, draft)
+        if draft.is_empty and len(self.running):
+            (oldest,) = self.running.first(1)
+            self._extend(oldest, oldest.num_pending, draft)
 
     def _preempt(self, request: Request, draft: Draft) -> None:
         draft.drop(request)

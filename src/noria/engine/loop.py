@@ -107,9 +107,9 @@ class EngineLoop:
             self._publish(deltas)
 
     def _record(self, plan: StepPlan, times: StepTimes) -> None:
-        self._num_steps += 1
-        tally = self.scheduler.tally
-        self.recorder.record_step(step_record(plan, times, tally, self.stats()))
+        if plan.work:  # else it only told the runner whom to forget
+            self._num_steps += 1
+            self.recorder.record_step(step_record(plan, times, self.scheduler.tally, self.stats()))
         self._record_finished(times.committed_s)
 
     def _record_finished(self, now_s: float) -> None:

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from noria.core.policies import InOrder, PriorityKey, ShortestShare, WholePrompts
+from noria.core.prefix import HashChain, Namespace
+from noria.core.request import Request
+from noria.sampling.params import SamplingParams
+
+budgets = st.integers(0, 300)
+needs = st.lists(st.integers(1, 200), max_size=8)
+
+
+@given(budgets, needs)
+def test_a_shortest_share_spends_the_budget_while_anyone_needs_it(budget: int, wanted: list[int]) -> None:
+    shares = ShortestShare().split(budget, wanted)
+    assert sum(shares) == min(budget, sum(wanted))
+    assert all(0 <= share <= need for share, need in zip(shares, wanted, strict=True))
+
+
+@given(budgets, needs.filter(bool))
+def test_the_oldest_gets_half_of_a_shortest_share(budget: int, wanted: list[int]) -> None:
+    assert ShortestShare().split(budget, wanted)[0] >= min(wanted[0], -(-budget // 2))
+
+
+def test_a_short_prompt_gets_its_tokens_beside_several_long_ones() -> None:
+    assert ShortestShare().split(256, [6000, 5000, 4000, 20]) == [128, 0, 108, 20]
+
+
+def test_a_lone_prompt_gets_the_whole_budget() -> None:
+    assert ShortestShare().split(256, [6000]) == [256]
+
+
+def test_priorities_are_served_strictly_in_order() -> None:
+    assert InOrder().split(100, [60, 60, 5]) == [60, 40, 0]
+
+
+def test_whole_prompts_are_never_cut_and_never_passed() -> None:
+    assert WholePrompts().split(100, [60, 60, 5]) == [60, 0, 0]
+    assert WholePrompts().split(100, [40, 60, 5]) == [40, 60, 0]
+
+
+def _request(priority: int, arrival_s: float, sequence: int) -> Request:
+    request = Request(str(sequence), [1], SamplingParams(), 0, priority, HashChain(Namespace("m"), 4))
+    request.arrival_s, request.sequence = arrival_s, sequence
+    return request
+
+
+def test_a_lower_priority_number_goes_first_until_the_other_has_waited_a_level_longer() -> None:
+    key = PriorityKey(aging_s=30.0)
+    old_low = _request(priority=1, arrival_s=0.0, sequence=0)
+    assert key(_request(priority=0, arrival_s=29.0, sequence=1)) < key(old_low)
+    assert key(_request(priority=0, arrival_s=31.0, sequence=2)) > key(old_low)
+
+
+def test_equal_priorities_are_first_come_first_served() -> None:
+    key = PriorityKey(aging_s=30.0)
+    assert key(_request(0, 5.0, 3)) < key(_request(0, 5.0, 4))

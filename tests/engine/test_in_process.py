@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from noria.config.errors import EngineError, RequestError
+from noria.core.outputs import Delta, FinishReason
+from noria.core.plan import StepPlan, StepResult
+from noria.engine.in_process import InProcessClient
+from noria.engine.messages import GenerateRequest
+from noria.sampling.params import SamplingParams
+from support_engine import engine_config, loop_factory, solo_output
+from support_ledger_runner import LedgerRunner
+
+GREEDY = SamplingParams(temperature=0.0, max_tokens=6, ignore_eos=True)
+
+
+class GatedRunner(LedgerRunner):
+    """Computes a step only when the test lets it."""
+
+    def __init__(self, block_size: int) -> None:
+        super().__init__(block_size)
+        self.gate = threading.Semaphore(0)
+        self.started = threading.Semaphore(0)
+        self.error: Exception | None = None
+
+    def collect(self, plan: StepPlan) -> StepResult:
+        self.started.release()
+        assert self.gate.acquire(timeout=20)
+        if self.error is not None:
+            raise self.error
+        return super().collect(plan)
+
+
+class Inbox:
+    """A sink that remembers, and can be waited on."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[Delta]] = []
+        self._changed = threading.Condition()
+
+    def __call__(self, deltas: Sequence[Delta]) -> None:
+        with self._changed:
+            self.batches.append(list(deltas))
+            self._changed.notify_all()
+
+    def wait(self, condition: Callable[[], object]) -> None:
+        with self._changed:
+            assert self._changed.wait_for(condition, timeout=20), self.batches
+
+    def deltas(self, request_id: str) -> list[Delta]:
+        return [delta for batch in self.batches for delta in batch if delta.request_id == request_id]
+
+    def finish(self, request_id: str) -> FinishReason | None:
+        return next((delta.finish for delta in self.deltas(request_id) if delta.finish), None)
+
+    def output(self, request_id: str) -> list[int]:
+        return [token for delta in self.deltas(request_id) for token in delta.token_ids]
+
+
+def request(
+    request_id: str, prompt: Sequence[int] = (1, 2, 3), params: SamplingParams = GREEDY
+) -> GenerateRequest:
+    return GenerateRequest(request_id, tuple(prompt), params, seed=0)
+
+
+@pytest.fixture
+def runner() -> LedgerRunner:
+    return LedgerRunner(4)
+
+
+@pytest.fixture
+def client(runner: LedgerRunner):
+    config = engine_config()
+    client = InProcessClient(loop_factory(config, runner), config)
+    yield client
+    client.shutdown()
+
+
+@pytest.fixture
+def gated():
+    config = engine_config()
+    runner = GatedRunner(4)
+    client = InProcessClient(loop_factory(config, runner), config)
+    yield client, runner
+    runner.gate.release(1000)
+    client.shutdown()
+
+
+def test_a_submitted_request_comes_back_through_its_sink(client: InProcessClient) -> None:
+    inbox = Inbox()
+    client.submit([request("a")], inbox)
+    inbox.wait(lambda: inbox.finish("a"))
+    assert inbox.output("a") == solo_output([1, 2, 3], 6)
+
+
+def test_a_sink_is_called_once_a_step_for_all_its_requests(gated) -> None:
+    client, runner = gated
+    inbox = Inbox()
+    client.submit([request("a"), request("b")], inbox)
+    runner.gate.release(1000)
+    inbox.wait(lambda: inbox.finish("a") and inbox.finish("b"))
+    assert all({delta.request_id for delta in batch} == {"a", "b"} for batch in inbox.batches)
+    assert len(inbox.batches) == 6
+
+
+def test_a_cancelled_request_is_gone_before_the_next_step_is_planned(gated) -> None:
+    client, runner = gated
+    inbox = Inbox()
+    client.submit([request("a"), request("b")], inbox)
+    assert runner.started.acquire(timeout=20)  # the first step is computing
+    client.cancel(["a"])
+    runner.gate.release(1000)
+    inbox.wait(lambda: inbox.finish("a") and inbox.finish("b"))
+    assert inbox.finish("a") is FinishReason.ABORT
+    assert [{work.request_id for work in plan.work} for plan in runner.plans[:2]] == [{"a", "b"}, {"b"}]
+    assert runner.plans[1].departures == ("a",)
+
+
+def test_a_dead_runner_gives_every_open_request_an_error_and_refuses_new_ones(gated) -> None:
+    client, runner = gated
+    inbox = Inbox()
+    client.submit([request("a")], inbox)
+    assert runner.started.acquire(timeout=20)
+    client.submit([request("b")], inbox)  # still in the inbox when the engine dies
+    runner.error = ValueError("secret path")
+    runner.gate.release(1000)
+    inbox.wait(lambda: inbox.finish("a") and inbox.finish("b"))
+    assert {inbox.finish("a"), inbox.finish("b")} == {FinishReason.ERROR}
+    assert inbox.deltas("a")[-1].error == "the engine failed: ValueError"
+    client._thread.join(timeout=20)
+    assert client.stats().is_alive is False
+    assert runner.is_shut_down
+    with pytest.raises(EngineError, match="the engine failed: ValueError"):
+        client.submit([request("c")], inbox)
+
+
+def test_a_sink_that_raises_loses_its_requests_and_nobody_elses(client: InProcessClient, caplog) -> None:
+    def broken(deltas: Sequence[Delta]) -> None:
+        raise RuntimeError("listener")
+
+    inbox = Inbox()
+    client.submit(
+        [request("bad", params=SamplingParams(temperature=0, max_tokens=200, ignore_eos=True))], broken
+    )
+    client.submit([request("good")], inbox)
+    inbox.wait(lambda: inbox.finish("good"))
+    assert inbox.output("good") == solo_output([1, 2, 3], 6)
+    client.submit([request("later")], inbox)
+    inbox.wait(lambda: inbox.finish("later"))
+    client.submit([request("bad")], inbox)  # its id is free again
+    inbox.wait(lambda: inbox.finish("bad"))
+
+
+def test_shutting_down_aborts_what_is_open(gated) -> None:
+    client, runner = gated
+    inbox = Inbox()
+    client.submit([request("a")], inbox)
+    assert runner.started.acquire(timeout=20)
+    stopper = threading.Thread(target=client.shutdown)
+    stopper.start()
+    runner.gate.release(1000)
+    stopper.join(timeout=20)
+    assert inbox.finish("a") is FinishReason.ABORT
+    with pytest.raises(EngineError, match="shut down"):
+        client.submit([request("b")], inbox)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (request("x", prompt=[]), "empty"),
+        (request("x", prompt=[50]), r"token id 50 is outside the vocabulary \[0, 50\)"),
+        (request("x", prompt=[-1, 3]), "token id -1"),
+        (request("x", prompt=[1] * 256), "maximum context length is 256"),
+    ],
+)
+def test_a_request_that_cannot_be_served_is_refused_before_anything_is_queued(
+    client: InProcessClient, bad: GenerateRequest, message: str
+) -> None:
+    inbox = Inbox()
+    with pytest.raises(RequestError, match=message):
+        client.submit([request("fine"), bad], inbox)
+    client.submit([request("fine")], inbox)  # was not queued the first time
+    inbox.wait(lambda: inbox.finish("fine"))
+
+
+def test_an_id_in_use_is_refused(gated) -> None:
+    client, _ = gated
+    client.submit([request("a")], Inbox())
+    with pytest.raises(RequestError, match="'a' is in use"):
+        client.submit([request("b"), request("a")], Inbox())
+    with pytest.raises(RequestError, match="'c' is in use"):
+        client.submit([request("c"), request("c")], Inbox())
+    client.submit([request("b")], Inbox())
+
+
+def test_many_threads_submit_and_cancel_and_the_pool_is_whole_at_the_end(client: InProcessClient) -> None:
+    inbox = Inbox()
+
+    def work(thread: int) -> None:
+        for i in range(25):
+            name = f"{thread}.{i}"
+            client.submit([request(name, prompt=[thread, i % 3, 1])], inbox)
+            if i % 3 == 0:
+                client.cancel([name])
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    names = [f"{t}.{i}" for t in range(4) for i in range(25)]
+    inbox.wait(lambda: all(inbox.finish(name) for name in names))
+    for t in range(4):
+        for i in range(25):
+            if inbox.finish(f"{t}.{i}") is FinishReason.LENGTH:
+                assert inbox.output(f"{t}.{i}") == solo_output([t, i % 3, 1], 6)
+    client.shutdown()
+    client._loop.scheduler.check()
+    assert client._loop.scheduler.kv.num_blocks_used == 0
+    assert len(client.recorder.requests()) == 100

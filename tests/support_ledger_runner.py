@@ -1,0 +1,106 @@
+"""A runner without a model that believes nothing: it checks every plan against the content of its slots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from noria.core.plan import Failure, NewRequest, Sampled, StepPlan, StepResult, Work
+
+# (request id, all tokens so far) -> the next token
+NextToken = Callable[[str, Sequence[int]], int]
+
+
+def history_token(request_id: str, tokens: Sequence[int], vocab_size: int = 50) -> int:
+    """A next token that depends on the whole history and on nothing else."""
+    value = 17
+    for token in tokens:
+        value = (value * 1000003 + token + 1) % (2**61 - 1)
+    return value % vocab_size
+
+
+@dataclass
+class _Known:
+    tokens: list[int]
+    table: list[int]
+    num_computed: int
+
+
+class LedgerRunner:
+    """Keeps, for every slot, the history whose KV it would hold, and asserts that each computed token attends to
+    exactly its own history. Sampled tokens come from `next_token`.
+
+    failing: request ids that fail when they next sample.
+    """
+
+    def __init__(self, block_size: int, next_token: NextToken = history_token) -> None:
+        self.block_size = block_size
+        self.next_token = next_token
+        self.failing: set[str] = set()
+        self.plans: list[StepPlan] = []
+        self.is_shut_down = False
+        self._known: dict[str, _Known] = {}
+        self._slots: dict[tuple[int, int], tuple[int, ...]] = {}
+
+    @property
+    def known_requests(self) -> set[str]:
+        return set(self._known)
+
+    def launch(self, plan: StepPlan) -> StepPlan:
+        self.plans.append(plan)
+        return plan
+
+    def collect(self, plan: StepPlan) -> StepResult:
+        for request_id in plan.departures:
+            del self._known[request_id]
+        for arrival in plan.arrivals:
+            self._arrive(arrival)
+        contents = [self._block(move.source) for move in plan.moves]
+        for move, content in zip(plan.moves, contents, strict=True):
+            for offset, history in content.items():
+                self._slots[move.destination, offset] = history
+        sampled, failures = [], []
+        for work in plan.work:
+            self._compute(work)
+        for work in plan.work:
+            if not work.samples:
+                continue
+            if work.request_id in self.failing:
+                failures.append(Failure(work.request_id, "made to fail"))
+            else:
+                sampled.append(self._sample(work))
+        return StepResult(plan.step, tuple(sampled), (), tuple(failures))
+
+    def shutdown(self) -> None:
+        self.is_shut_down = True
+
+    def _arrive(self, arrival: NewRequest) -> None:
+        assert arrival.request_id not in self._known, f"{arrival.request_id} arrived twice"
+        self._known[arrival.request_id] = _Known(list(arrival.token_ids), [], 0)
+
+    def _block(self, block: int) -> dict[int, tuple[int, ...]]:
+        offsets = range(self.block_size)
+        return {offset: self._slots[block, offset] for offset in offsets if (block, offset) in self._slots}
+
+    def _compute(self, work: Work) -> None:
+        known = self._known[work.request_id]
+        known.table.extend(work.new_blocks)
+        end = work.num_computed + work.num_new
+        assert 0 < end <= len(known.tokens), f"{work} of {len(known.tokens)} known tokens"
+        assert end <= len(known.table) * self.block_size, f"{work} has no slots for its tokens"
+        history = tuple(known.tokens)
+        for position in range(work.num_computed):
+            found = self._slots.get(self._slot(known, position))
+            assert found == history[: position + 1], f"{work}: position {position} holds {found}"
+        for position in range(work.num_computed, end):
+            self._slots[self._slot(known, position)] = history[: position + 1]
+
+    def _slot(self, known: _Known, position: int) -> tuple[int, int]:
+        return known.table[position // self.block_size], position % self.block_size
+
+    def _sample(self, work: Work) -> Sampled:
+        known = self._known[work.request_id]
+        assert work.num_computed + work.num_new == len(known.tokens), f"{work} samples too early"
+        token = self.next_token(work.request_id, known.tokens)
+        known.tokens.append(token)
+        return Sampled(work.request_id, (token,))
