@@ -187,7 +187,10 @@ def _forbid_all(prompt_ids, output_ids, logits):
     ("processor", "message"),
     [
         (_raise, "logits processor _raise raised KeyError: 'no such thing'"),
-        (_shorten, "logits processor _shorten must return an array of 64 numbers, got shape (63,)"),
+        (
+            _shorten,
+            "logits processor _shorten must return an array of 64 numbers, got ndarray of shape (63,)",
+        ),
         (_forbid_all, "no token is possible: all 64 logits are -inf"),
     ],
 )

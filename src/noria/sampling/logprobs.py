@@ -18,11 +18,17 @@ def token_logprobs(logits: np.ndarray, token_id: int, num_top: int) -> TokenLogp
     Raises SamplingFault where a logit is NaN or all are -inf.
     """
     logits, peak = settle(logits)
-    total = peak + math.log(np.exp(logits - logits.dtype.type(peak)).sum(dtype=np.float64))
-    top = largest(logits, num_top)
+    with np.errstate(over="ignore"):  # -inf will do
+        weights = np.exp(logits - np.float32(peak))
+    log_total = math.log(weights.sum(dtype=np.float64))
+
+    def logprob(index: int) -> float:
+        # In this order, so that a big peak does not swallow the small total.
+        return (float(logits[index]) - peak) - log_total
+
     return TokenLogprobs(
         token_id=token_id,
-        logprob=float(logits[token_id]) - total,
+        logprob=logprob(token_id),
         rank=rank(logits, token_id),
-        top=tuple((int(other), float(logits[other]) - total) for other in top),
+        top=tuple((other, logprob(other)) for other in largest(logits, num_top).tolist()),
     )

@@ -85,8 +85,8 @@ class SamplingParams:
         return self.temperature == 0.0
 
 
-# name -> (kind, lowest, highest, lowest is allowed); None: no bound
-_RANGES: dict[str, tuple[type, float | None, float | None, bool]] = {
+# name -> (kind, lowest, highest, lowest is allowed); highest None: no bound
+_RANGES: dict[str, tuple[type, float, float | None, bool]] = {
     "n": (int, 1, MAX_N, True),
     "temperature": (float, 0.0, None, True),
     "top_k": (int, -1, MAX_COUNT, True),
@@ -128,7 +128,7 @@ def _check_numbers(params: SamplingParams) -> None:
             continue
         if not _is_number(value, kind):
             raise RequestError(f"{name} must be a finite {_KIND_WORDS[kind]}, got {_show(value)}", name)
-        if low is not None and (value < low or (value == low and not closed)):
+        if value < low or (value == low and not closed):
             raise RequestError(f"{name} must be {_range_words(low, high, closed)}, got {_show(value)}", name)
         if high is not None and value > high:
             raise RequestError(f"{name} must be {_range_words(low, high, closed)}, got {_show(value)}", name)
@@ -146,16 +146,18 @@ def _is_number(value: object, kind: type) -> bool:
 
 
 def _show(value: object) -> str:
-    """repr, which Python refuses to make of whole numbers with thousands of digits."""
-    if isinstance(value, int) and value.bit_length() > 128:
-        return f"a whole number of {value.bit_length()} bits"
-    return repr(value)
+    """repr in at most a line; Python makes none of whole numbers with thousands of digits."""
+    try:
+        text = repr(value)
+    except ValueError:
+        return f"a {type(value).__name__} too big to print"
+    return text if len(text) <= 100 else f"{text[:97]}..."
 
 
 _KIND_WORDS = {int: "whole number", float: "number"}
 
 
-def _range_words(low: float | None, high: float | None, closed: bool) -> str:
+def _range_words(low: float, high: float | None, closed: bool) -> str:
     lower = f"{'at least' if closed else 'above'} {_plain(low)}"
     return lower if high is None else f"{lower} and at most {_plain(high)}"
 
@@ -167,7 +169,7 @@ def _plain(bound: float) -> str:
 def _check_lists(params: SamplingParams) -> None:
     for text in params.stop:
         if not isinstance(text, str) or not text:
-            raise RequestError(f"stop must hold non-empty strings, got {text!r}", "stop")
+            raise RequestError(f"stop must hold non-empty strings, got {_show(text)}", "stop")
     for token_id in params.stop_token_ids:
         if isinstance(token_id, bool) or not isinstance(token_id, int) or token_id < 0:
             raise RequestError(
@@ -185,5 +187,5 @@ def _check_lists(params: SamplingParams) -> None:
     for processor in params.logits_processors:
         if not callable(processor):
             raise RequestError(
-                f"logits_processors must hold callables, got {processor!r}", "logits_processors"
+                f"logits_processors must hold callables, got {_show(processor)}", "logits_processors"
             )

@@ -64,6 +64,11 @@ def uniform(bits: np.ndarray) -> np.ndarray:
     return numbers
 
 
+def bits_bound(reach: float) -> np.uint64:
+    """A bound that all bits with 1 - uniform(bits) <= reach reach, and hardly any others. reach: above 0."""
+    return np.uint64(max(0, 2**64 - 4096 - int(2**64 * reach)))  # 4096 bits make the same number
+
+
 def gumbel(numbers: np.ndarray) -> np.ndarray:
     """Standard Gumbel noise, float64 [n], from uniform numbers [n] in (0, 1)."""
     return -np.log(-np.log(numbers))

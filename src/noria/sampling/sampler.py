@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,9 @@ from noria.sampling.penalties import Penalties
 
 if TYPE_CHECKING:
     from noria.sampling.params import LogitsProcessor
+
+_UNLIKELY = -8.0  # scaled logits below this are one token in 3000 of the likeliest; any value is correct
+_SLACK = 1.001  # more than the bounds in `draw` may have lost to rounding
 
 
 class RequestSampler:
@@ -41,6 +45,7 @@ class RequestSampler:
         self._params = params
         self._seed = seed
         self._num_prompt = num_prompt
+        self._prompt_ids = tuple(token_ids[:num_prompt]) if params.logits_processors else ()
         ending = set(params.stop_token_ids)
         if not params.ignore_eos:
             ending.update(eos_token_ids)
@@ -85,10 +90,9 @@ class RequestSampler:
         if self._penalties is not None:
             self._penalties.apply(logits)
         if processors:
-            prompt_ids = tuple(token_ids[: self._num_prompt].tolist())
             output_ids = tuple(token_ids[self._num_prompt :].tolist())
             for processor in processors:
-                logits = _processed(processor, prompt_ids, output_ids, logits)
+                logits = _processed(processor, self._prompt_ids, output_ids, logits)
         if is_short:
             logits[self._ending_ids] = -np.inf
         return logits
@@ -100,16 +104,22 @@ def draw(scaled: np.ndarray, ids: np.ndarray, key: int) -> int:
     scaled: float32 [n], as from `filters.scale`. ids: ascending. key: from `random_numbers.position_key`.
     The choice is the token with the highest scaled + noise, in float64, the lowest id among equals.
     """
-    numbers = random_numbers.uniform(random_numbers.random_bits(key, ids))
+    bits = random_numbers.random_bits(key, ids)
     # Noise takes two logarithms a token, so first set aside the tokens that cannot win against the likeliest:
     # token i reaches its score only if -log(u_i) <= exp(scaled_i - score), and 1 - u_i <= -log(u_i).
     first = int(scaled.argmax())
-    score = scaled[first] + random_numbers.gumbel(numbers[first : first + 1])[0]
-    reach = np.exp(scaled - np.float32(score))
-    reach *= np.float32(1.001)  # more than float32 may have rounded away
-    contenders = np.flatnonzero(1.0 - numbers <= reach)
-    scores = scaled[contenders] + random_numbers.gumbel(numbers[contenders])
+    score = scaled[first] + _noise(bits[first : first + 1])[0]
+    # Most tokens are so unlikely that one bound, on the bits as they are, does for all of them.
+    bound = random_numbers.bits_bound(_SLACK * math.exp(_UNLIKELY - score))
+    contenders = np.flatnonzero((scaled > _UNLIKELY) | (bits >= bound))
+    reach = _SLACK * np.exp(scaled[contenders] - np.float32(score))
+    contenders = contenders[1.0 - random_numbers.uniform(bits[contenders]) <= reach]
+    scores = scaled[contenders] + _noise(bits[contenders])
     return int(ids[contenders[scores.argmax()]])
+
+
+def _noise(bits: np.ndarray) -> np.ndarray:
+    return random_numbers.gumbel(random_numbers.uniform(bits))
 
 
 def _argmax(logits: np.ndarray) -> int:
@@ -128,15 +138,17 @@ def _processed(
         result = processor(prompt_ids, output_ids, logits)
     except Exception as error:
         raise SamplingFault(f"logits processor {name} raised {type(error).__name__}: {error}") from error
+    processed: np.ndarray
     try:
         with np.errstate(over="ignore"):
             processed = np.array(result, dtype=np.float32)
     except Exception:  # whatever a foreign object's conversion raises
-        processed = None
-    if processed is None or processed.shape != logits.shape:
-        found = type(result).__name__ if processed is None else f"shape {processed.shape}"
+        processed = np.empty(())
+    if processed.shape != logits.shape:
+        shape = f" of shape {processed.shape}" if processed.ndim else ""
         raise SamplingFault(
-            f"logits processor {name} must return an array of {logits.size} numbers, got {found}"
+            f"logits processor {name} must return an array of {logits.size} numbers, "
+            f"got {type(result).__name__}{shape}"
         )
     if np.isnan(processed).any():
         raise SamplingFault(f"logits processor {name} returned logits that are NaN")
