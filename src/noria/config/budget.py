@@ -26,10 +26,12 @@ _HEAD_ROOM_AT_MOST = 2**30
 class Demand:
     """What an engine takes, as a function of its longest request and of its number of blocks.
 
+    dtype: of weights and KV.
     process_bytes: interpreter, libraries, tokenizer, server. workspace_bytes: but for the part that grows with
     the longest request, `workspace_bytes_per_context_token` for each of its tokens.
     """
 
+    dtype: str
     process_bytes: int
     weights_bytes: int
     workspace_bytes: int
@@ -75,6 +77,7 @@ def demand_of(
 ) -> Demand:
     growth = PROCESS_GROWTH_BYTES if hardware.device == "cpu" else 0
     return Demand(
+        dtype=footprint.dtype,
         process_bytes=hardware.process_memory_bytes + growth,
         weights_bytes=footprint.weights_bytes,
         workspace_bytes=footprint.workspace_bytes
@@ -88,10 +91,10 @@ def demand_of(
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """num_bytes: what Noria may use. ceiling_bytes: the most that a stated share could make it."""
+    """num_bytes: what Noria as a whole may use. was_raised: above the default share, unasked."""
 
     num_bytes: int
-    ceiling_bytes: int
+    asked_share: float | None
     reason: str
     was_raised: bool = False
 
@@ -120,14 +123,17 @@ def choose_budget(asked_share: float | None, needed_bytes: int, hardware: Hardwa
         share, origin = ACCELERATOR_SHARE, "the default on an accelerator"
     stated = int(total * share)
     of_total = f"{share:g} ({origin}) of {format_size(total)} ({hardware.memory_limit_source})"
-    ceiling = min(total, usable)
-    if asked_share is None and hardware.device == "cpu":
-        raised = min(needed_bytes, int(total * CPU_SHARE_AT_MOST), usable)
+    if asked_share is None:
+        raised = min(needed_bytes, int(total * share_at_most(hardware)), usable)
         if raised > stated:
-            reason = (
-                f"raised from {of_total} because the model needs more; unasked at most {CPU_SHARE_AT_MOST}"
-            )
-            return Budget(raised, ceiling, reason, was_raised=True)
+            most = f"unasked at most {share_at_most(hardware)}"
+            reason = f"raised from {of_total} because the model needs more; {most}"
+            return Budget(raised, asked_share, reason, was_raised=True)
     if stated > usable:
-        return Budget(usable, ceiling, f"what is free now, less than {of_total}")
-    return Budget(stated, ceiling, of_total)
+        return Budget(usable, asked_share, f"what is free now, less than {of_total}")
+    return Budget(stated, asked_share, of_total)
+
+
+def share_at_most(hardware: Hardware) -> float:
+    """The largest share that is taken unasked."""
+    return CPU_SHARE_AT_MOST if hardware.device == "cpu" else ACCELERATOR_SHARE

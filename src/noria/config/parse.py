@@ -64,6 +64,24 @@ def build(cls: type[T], given: Mapping[str, Given]) -> T:
     return _construct(cls, values)
 
 
+def with_settings(options: T, changes: Mapping[str, Any]) -> T:
+    """A copy of a group of options with some values, by field name, written as in a mapping.
+
+    Raises ConfigError for a wrong value.
+    """
+    settings = list(settings_of(type(options)))
+    given = {setting.name: Given(value_of(options, setting), setting.name) for setting in settings}
+    return build(type(options), given | {name: Given(raw, name) for name, raw in changes.items()})
+
+
+def value_of(options: Any, setting: Setting) -> Any:
+    """The value of a setting in a group of options, or in a group inside it."""
+    if isinstance(options, setting.group):
+        return getattr(options, setting.name)
+    groups = (getattr(options, entry.name) for entry in fields(options) if inner_group(entry))
+    return next(value_of(group, setting) for group in groups if setting in settings_of(type(group)))
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`; did you mean 'x'?` when a known name is close to `word`, else nothing."""
     spelt = {as_key(name): name for name in known}
