@@ -111,6 +111,14 @@ def test_a_collection_of_the_wrong_things_is_refused_by_name(name, value):
     assert caught.value.param == name
 
 
+@pytest.mark.parametrize("name", ["include_stop_str_in_output", "ignore_eos", "skip_special_tokens"])
+@pytest.mark.parametrize("value", ["false", 0, None])
+def test_a_flag_is_true_or_false_and_nothing_like_it(name, value):
+    with pytest.raises(RequestError, match=f"^{name} must be true or false, got ") as caught:
+        SamplingParams(**{name: value})
+    assert caught.value.param == name
+
+
 def test_a_range_is_told_in_full():
     with pytest.raises(RequestError, match="max_tokens must be at least 0 and at most 2147483647, got -1"):
         SamplingParams(max_tokens=-1)

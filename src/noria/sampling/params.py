@@ -73,6 +73,7 @@ class SamplingParams:
         for name, (kind, words) in _COLLECTIONS.items():
             _set(self, name, _collected(getattr(self, name), kind, words, name))
         _check_numbers(self)
+        _check_flags(self)
         _check_lists(self)
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise RequestError(
@@ -164,6 +165,13 @@ def _range_words(low: float, high: float | None, closed: bool) -> str:
 
 def _plain(bound: float) -> str:
     return str(bound) if isinstance(bound, int) else f"{bound:g}"
+
+
+def _check_flags(params: SamplingParams) -> None:
+    for name in ("include_stop_str_in_output", "ignore_eos", "skip_special_tokens"):
+        value = getattr(params, name)
+        if not isinstance(value, bool):
+            raise RequestError(f"{name} must be true or false, got {_show(value)}", name)
 
 
 def _check_lists(params: SamplingParams) -> None:
