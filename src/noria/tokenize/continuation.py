@@ -12,10 +12,11 @@ from noria.config.errors import RequestError
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """A chat whose final text carries a mark; the rendered prompt is cut there.
+    """A chat whose final text carries marks; the rendered prompt is cut there.
 
-    The mark keeps a template from trimming the end of the text, and shows where the text ends in a prompt in
-    which it may occur more than once.
+    A mark behind the text keeps a template from trimming the text's end, and shows where the text is in a prompt
+    in which it may occur more than once. White space at the text's beginning gets a mark in front as well; other
+    texts do not, since a template may look at how a message begins.
     """
 
     messages: list[dict[str, Any]]
@@ -24,20 +25,20 @@ class Continuation:
 
     @classmethod
     def of(cls, messages: Sequence[Mapping[str, Any]]) -> Continuation:
-        """messages: prepared, not empty; left alone. Raises RequestError when the final one has no text."""
+        """messages: prepared, not empty; left alone. Raises RequestError when the final one has no content."""
         final = dict(messages[-1])
         content = final.get("content")
-        mark = _unused_mark(messages)
-        if isinstance(content, str):
-            text = content
-            final["content"] = content + mark
-        elif content:
-            text = content[-1]["text"]
-            final["content"] = [*content[:-1], {**content[-1], "text": text + mark}]
-        else:
+        if content is None:
             raise RequestError(
                 "continue_final_message is set, but the final message has no content to continue", "messages"
             )
+        mark = _unused_mark(messages)
+        if isinstance(content, str):
+            text = content
+            final["content"] = _marked(text, mark)
+        else:
+            text = content[-1]["text"] if content else ""
+            final["content"] = [*content[:-1], {"type": "text", "text": _marked(text, mark)}]
         return cls([*messages[:-1], final], text, mark)
 
     def cut(self, prompt: str) -> str:
@@ -51,17 +52,20 @@ class Continuation:
                 "continue_final_message is set, but the chat template leaves the final message's text out",
                 "messages",
             )
-        prompt = prompt[:end].replace(self.mark, "")
-        if prompt.endswith(self.text):
-            return prompt
-        trimmed = self.text.lstrip()
-        if not prompt.endswith(trimmed):
+        marked = _marked(self.text, self.mark)
+        prompt = prompt[: end + len(self.mark)]
+        if not prompt.endswith(marked):
             raise RequestError(
                 "continue_final_message is set, but the chat template rewrites the final message's text, so the "
                 "prompt cannot end with it",
                 "messages",
             )
-        return prompt[: len(prompt) - len(trimmed)] + self.text
+        # A template may show the final text elsewhere too.
+        return prompt[: len(prompt) - len(marked)].replace(self.mark, "") + self.text
+
+
+def _marked(text: str, mark: str) -> str:
+    return f"{mark if text[:1].isspace() else ''}{text}{mark}"
 
 
 def _unused_mark(messages: Sequence[Mapping[str, Any]]) -> str:
