@@ -24,48 +24,63 @@ Asked = dict[str, Any]
 
 
 @st.composite
-def machines(draw: st.DrawFn) -> Hardware:
-    total = draw(st.integers(64 * MIB, 64 * GIB))
-    process = draw(st.integers(0, min(total, 512 * MIB)))
-    available = draw(st.integers(0, total - process))
-    device = draw(st.sampled_from(["cpu", "cpu", "cpu", "cuda"]))
-    return Hardware(device, total, available, process, "memory.max", draw(st.integers(1, 64)), "affinity")
-
-
-@st.composite
 def footprints(draw: st.DrawFn, dtype: str) -> Footprint:
     return Footprint(
         dtype=dtype,
-        weights_bytes=draw(st.integers(MIB, 8 * GIB) | st.integers(MIB, 256 * MIB)),
-        kv_bytes_per_token=draw(st.integers(64, 512 * KIB)),
-        max_position=draw(st.integers(1, 131072)),
-        workspace_bytes=draw(st.integers(0, 256 * MIB)),
+        weights_bytes=draw(st.sampled_from([2, 128, 512, 8192])) * MIB + draw(st.integers(0, MIB)),
+        kv_bytes_per_token=draw(st.sampled_from([64, 1000, 45 * KIB, 512 * KIB])),
+        max_position=draw(st.sampled_from([1, 50, 2048, 8192, 131072])),
+        workspace_bytes=draw(st.sampled_from([0, 1, 64 * MIB])),
         workspace_bytes_per_step_token=draw(st.sampled_from([0, 100, 64 * KIB])),
         workspace_bytes_per_seq=draw(st.sampled_from([0, MIB])),
         workspace_bytes_per_context_token=draw(st.sampled_from([0, 0, 3000])),
     )
 
 
-asked_mappings = st.fixed_dictionaries(
+@st.composite
+def machines(draw: st.DrawFn, device: str, takes: Footprint) -> Hardware:
+    """Machines around the size that the model needs: most fit it somehow."""
+    process = 0 if device == "cuda" else draw(st.integers(0, 256)) * MIB
+    least = takes.weights_bytes + takes.workspace_bytes + process + 200 * MIB
+    total = int(least * draw(st.sampled_from([0.3, 0.9, 1.1, 1.5, 2.5, 4, 20]))) + draw(
+        st.integers(0, 64 * MIB)
+    )
+    most = max(total - process, 0)
+    available = int(most * draw(st.sampled_from([0, 0.5, 0.9, 1, 1, 1])))
+    return Hardware(device, total, available, process, "memory.max", draw(st.integers(1, 64)), "affinity")
+
+
+lengths = st.sampled_from(["auto", 1, 40, 2000, 8192]) | st.integers(1, 200_000)
+shares = st.sampled_from([0.3, 0.7, 0.9, 1.0]) | st.floats(0.001, 1)
+pools = st.fixed_dictionaries({"kv_cache_memory": st.sampled_from([100, MIB, 32 * MIB, GIB, 5 * GIB])})
+pools |= st.fixed_dictionaries({"num_gpu_blocks_override": st.integers(1, 10_000)})
+steps = st.fixed_dictionaries(
     {},
     optional={
-        "max_model_len": st.sampled_from(["auto", 1, 100, 2048, 8192]) | st.integers(1, 200_000),
-        "gpu_memory_utilization": st.floats(0.001, 1),
-        "kv_cache_memory": st.integers(1, 16 * GIB) | st.integers(MIB, 256 * MIB),
-        "num_gpu_blocks_override": st.integers(1, 100_000) | st.integers(1, 100),
-        "block_size": st.sampled_from([8, 16, 32, 256]),
         "max_num_seqs": st.integers(1, 512),
         "max_num_batched_tokens": st.integers(1, 16384),
-        "enable_chunked_prefill": st.booleans(),
+        "enable_chunked_prefill": st.sampled_from([True, True, False]),
     },
 )
 
 
 @st.composite
+def asked_mappings(draw: st.DrawFn) -> Asked:
+    asked: Asked = {"block_size": draw(st.sampled_from([8, 16, 256]))}
+    for name, values in (("max_model_len", lengths), ("gpu_memory_utilization", shares)):
+        if draw(st.sampled_from([True, False, False])):
+            asked[name] = draw(values)
+    for several in (pools, pools, steps):
+        if draw(st.sampled_from([True, False, False])):
+            asked |= draw(several)
+    return asked
+
+
+@st.composite
 def cases(draw: st.DrawFn) -> tuple[Asked, Hardware, Footprint]:
-    machine = draw(machines())
-    dtype = "float32" if machine.device == "cpu" else "bfloat16"
-    return draw(asked_mappings), machine, draw(footprints(dtype))
+    device, dtype = draw(st.sampled_from([("cpu", "float32"), ("cpu", "float32"), ("cuda", "bfloat16")]))
+    takes = draw(footprints(dtype))
+    return draw(asked_mappings()), draw(machines(device, takes)), takes
 
 
 def attempt(asked: Asked, machine: Hardware, takes: Footprint) -> Resolved:
