@@ -1,0 +1,115 @@
+"""Puts the server together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+
+from noria.config.errors import EngineError, RequestError
+from noria.config.serving import ServerOptions
+from noria.engine.client import EngineClient
+from noria.server.bridge import Bridge
+from noria.server.engine_metrics import EngineMetrics
+from noria.server.errors import ApiError, answer_error, answer_http_exception
+from noria.server.exposition import Exposition
+from noria.server.gate import Gate
+from noria.server.generation_routes import generation_routes
+from noria.server.health import Heartbeat, Watch
+from noria.server.http_metrics import HttpMetrics
+from noria.server.limits import Limits
+from noria.server.middleware import (
+    ApiKeyMiddleware,
+    BodyLimitMiddleware,
+    ErrorBoundary,
+    GateMiddleware,
+    HttpMetricsMiddleware,
+    RequestIdMiddleware,
+)
+from noria.server.openapi import openapi_with
+from noria.server.protocol.chat import ChatCompletionRequest
+from noria.server.protocol.completions import CompletionRequest
+from noria.server.served import ServedModel
+from noria.server.service import Service
+from noria.server.stop_notes import StopNotes
+from noria.server.system_routes import debug_routes, installed_version, model_routes, probe_routes
+
+
+@dataclass(frozen=True)
+class Switchboard:
+    """What stops the server has to hold: see lifecycle.run. Found as `app.state.switchboard`."""
+
+    gate: Gate
+    bridge: Bridge
+    limits: Limits
+
+
+def create_app(
+    client: EngineClient,
+    served: ServedModel,
+    options: ServerOptions,
+    timeline: Callable[[], dict[str, Any]],
+    limits: Limits | None = None,
+) -> FastAPI:
+    """The ASGI application that serves one engine.
+
+    timeline: makes a Chrome trace of the engine's recent steps and requests.
+    """
+    limits = limits or Limits()
+    stop_notes = StopNotes()
+    bridge = Bridge(client, stop_notes)
+    gate = Gate()
+    watch = Watch(Heartbeat(client.stats, limits.engine_hang_s, time.monotonic), bridge)
+    http_metrics = HttpMetrics(served.name)
+    engine_metrics = EngineMetrics(
+        served.name, served.max_model_len, client.stats, served.cache_labels, stop_notes
+    )
+    client.recorder.add_listener(engine_metrics)
+    service = Service(served, options, limits, bridge, http_metrics)
+
+    app = FastAPI(title="Noria", version=installed_version(), lifespan=_lifespan(watch, service))
+    app.state.switchboard = Switchboard(gate, bridge, limits)
+    app.include_router(probe_routes(watch, gate, Exposition(engine_metrics, http_metrics)))
+    app.include_router(model_routes(served))
+    app.include_router(debug_routes(timeline))
+    app.include_router(generation_routes(service))
+    for kind in (ApiError, RequestError, EngineError):
+        app.add_exception_handler(kind, answer_error)
+    app.add_exception_handler(HTTPException, answer_http_exception)
+    _wrap(app, options, limits, gate, http_metrics)
+    app.openapi = openapi_with(app, (ChatCompletionRequest, CompletionRequest))  # type: ignore[method-assign]
+    return app
+
+
+def _wrap(
+    app: FastAPI, options: ServerOptions, limits: Limits, gate: Gate, http_metrics: HttpMetrics
+) -> None:
+    # The last one added is the outermost.
+    app.add_middleware(GateMiddleware, gate=gate, http_metrics=http_metrics)
+    app.add_middleware(BodyLimitMiddleware, max_body_bytes=limits.max_body_bytes)
+    if options.api_key:
+        app.add_middleware(ApiKeyMiddleware, api_keys=options.api_key)
+    app.add_middleware(ErrorBoundary)
+    app.add_middleware(HttpMetricsMiddleware, metrics=http_metrics)
+    app.add_middleware(RequestIdMiddleware)
+
+
+def _lifespan(
+    watch: Watch, service: Service
+) -> Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]:
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        looking = asyncio.ensure_future(watch.run())
+        try:
+            yield
+        finally:
+            looking.cancel()
+            service.close()
+
+    return lifespan

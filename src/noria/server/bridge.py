@@ -1,0 +1,131 @@
+"""From the engine's thread to the event loop and back: one hop a step, however many tokens it made."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+
+from noria.core.outputs import Delta
+from noria.engine.client import EngineClient
+from noria.engine.messages import GenerateRequest
+from noria.server.stop_notes import StopNotes
+
+
+class Inbox:
+    """Deltas of one HTTP request that its handler has not taken yet. For the event loop's thread alone."""
+
+    def __init__(self) -> None:
+        self._deltas: list[Delta] = []
+        self._waiter: asyncio.Future[None] | None = None
+        self._error: Exception | None = None
+
+    def put(self, delta: Delta) -> None:
+        self._deltas.append(delta)
+        self.nudge()
+
+    def fail(self, error: Exception) -> None:
+        """Make the handler's next `take` raise `error`."""
+        self._error = error
+        self.nudge()
+
+    def nudge(self) -> None:
+        """End a waiting `take`, even with nothing to give."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def take(self) -> list[Delta]:
+        """Everything that has come since the last call; waits for something, or a nudge, if nothing has."""
+        if not self._deltas and self._error is None:
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        if self._error is not None:
+            raise self._error
+        deltas, self._deltas = self._deltas, []
+        return deltas
+
+
+class Bridge:
+    """Submits to the engine and hands each delta to the inbox of its request.
+
+    All methods but the sink are for the event loop's thread. One sink serves every request, so a step of the
+    engine costs one wake-up of the loop; steps that come faster than the loop turns share one.
+    """
+
+    def __init__(self, client: EngineClient, stop_notes: StopNotes) -> None:
+        self._client = client
+        self._stop_notes = stop_notes
+        self._inboxes: dict[str, Inbox] = {}  # by engine request id; until the last delta or a release
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = threading.Lock()
+        self._arrived: list[Sequence[Delta]] = []  # guarded by _lock; from the engine's thread
+        self._sink = self._on_deltas  # one object, so that the engine can see that it is the same one
+
+    @property
+    def num_open(self) -> int:
+        """Sequences submitted and neither finished nor cancelled."""
+        return len(self._inboxes)
+
+    def submit(self, requests: Sequence[GenerateRequest], inbox: Inbox) -> None:
+        """Queue sequences whose deltas go to `inbox`. Raises RequestError and EngineError as the engine does."""
+        self._loop = asyncio.get_running_loop()
+        for request in requests:
+            self._inboxes[request.request_id] = inbox
+        try:
+            self._client.submit(requests, self._sink)
+        except BaseException:
+            for request in requests:
+                self._inboxes.pop(request.request_id, None)
+            raise
+
+    def stop(self, request_id: str) -> None:
+        """End a sequence whose text has reached a stop string: a success, though the engine sees a cancel."""
+        if self._inboxes.pop(request_id, None) is not None:
+            self._stop_notes.add(request_id)
+            self._client.cancel((request_id,))
+
+    def cancel(self, request_ids: Sequence[str]) -> None:
+        """End those of the sequences that still run; nothing more of them is delivered."""
+        running = [
+            request_id for request_id in request_ids if self._inboxes.pop(request_id, None) is not None
+        ]
+        if running:
+            self._client.cancel(running)
+
+    def fail_all(self, error: Exception) -> None:
+        """Make every open request end with `error`."""
+        for inbox in set(self._inboxes.values()):
+            inbox.fail(error)
+
+    def _on_deltas(self, deltas: Sequence[Delta]) -> None:
+        # On the engine's thread.
+        with self._lock:
+            self._arrived.append(deltas)
+            if len(self._arrived) > 1:
+                return  # the loop has been told and has not looked yet
+        try:
+            assert self._loop is not None, "the engine sent deltas before anything was submitted"
+            self._loop.call_soon_threadsafe(self._dispatch)
+        except RuntimeError:
+            # The loop is closed: the server has gone, nobody reads this.
+            with self._lock:
+                self._arrived.clear()
+
+    def _dispatch(self) -> None:
+        with self._lock:
+            arrived, self._arrived = self._arrived, []
+        for deltas in arrived:
+            for delta in deltas:
+                self._deliver(delta)
+
+    def _deliver(self, delta: Delta) -> None:
+        if delta.finish is None:
+            inbox = self._inboxes.get(delta.request_id)
+        else:
+            inbox = self._inboxes.pop(delta.request_id, None)
+            self._stop_notes.discard(delta.request_id)
+        if inbox is not None:
+            inbox.put(delta)

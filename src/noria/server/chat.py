@@ -1,0 +1,80 @@
+"""POST /v1/chat/completions."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from noria.sampling.params import SamplingParams
+from noria.server import answer
+from noria.server.common_fields import check_common, reply_head, reply_options, token_names
+from noria.server.encoders.chat import ChatEncoder
+from noria.server.errors import ApiError
+from noria.server.protocol.body import read_body
+from noria.server.protocol.chat import ChatCompletionRequest
+from noria.server.protocol.messages import final_assistant_text, template_messages
+from noria.server.protocol.sampling import fit_to_context, sampling_params
+from noria.server.service import Service
+from noria.server.turn import TurnRequest
+from noria.tokenize.chat_template import ChatOptions
+
+
+async def create_chat_completion(service: Service, request: Request) -> Response:
+    """Raises ApiError, RequestError or EngineError before anything is sent."""
+    fields = await read_body(request, ChatCompletionRequest)
+    model = service.served.resolve(fields.model)
+    check_common(fields)
+    params = _sampling(fields, service)
+    messages = template_messages(fields.messages)
+    prompt = await service.encode_chat(messages, _chat_options(fields), bool(fields.add_special_tokens))
+    if not prompt:
+        raise ApiError("messages make an empty prompt; it needs at least one token", param="messages")
+    params = fit_to_context(params, len(prompt), service.served.max_model_len, "messages")
+
+    head = reply_head(request, fields, "chatcmpl", model)
+    turn = service.begin(
+        TurnRequest(
+            service.engine_request_id(head.id),
+            (tuple(prompt),),
+            (params,),
+            fields.priority or 0,
+            fields.cache_salt or "",
+        )
+    )
+    encoder = ChatEncoder(
+        turn,
+        head,
+        reply_options(fields, service, bool(fields.logprobs)),
+        token_names(fields, service),
+        final_assistant_text(messages) if fields.echo else "",
+    )
+    if fields.stream:
+        return answer.stream(turn, encoder, service.options.sse_keep_alive_interval)
+    return await answer.whole(request, turn, encoder)
+
+
+def _sampling(fields: ChatCompletionRequest, service: Service) -> SamplingParams:
+    if fields.top_logprobs and not fields.logprobs:
+        raise ApiError("top_logprobs goes with `logprobs: true` only", param="top_logprobs")
+    max_tokens, spelling = fields.max_tokens, "max_tokens"
+    if fields.max_completion_tokens is not None:
+        max_tokens, spelling = fields.max_completion_tokens, "max_completion_tokens"
+    return sampling_params(
+        fields,
+        service.served,
+        max_tokens=max_tokens,
+        logprobs=(fields.top_logprobs or 0) if fields.logprobs else None,
+        max_stop_strings=service.limits.max_stop_strings,
+        spellings={"max_tokens": spelling, "logprobs": "top_logprobs"},
+    )
+
+
+def _chat_options(fields: ChatCompletionRequest) -> ChatOptions:
+    variables = dict(fields.chat_template_kwargs or {})
+    if fields.reasoning_effort is not None:
+        variables.setdefault("reasoning_effort", fields.reasoning_effort)
+    return ChatOptions(
+        add_generation_prompt=fields.add_generation_prompt,
+        continue_final_message=bool(fields.continue_final_message),
+        template_kwargs=variables,
+    )

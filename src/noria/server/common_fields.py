@@ -1,0 +1,67 @@
+"""What chat and text completions do alike with the fields they share, before anything is generated."""
+
+from __future__ import annotations
+
+import time
+
+from starlette.requests import Request
+
+from noria.server.encoders.reply import ReplyHead, ReplyOptions
+from noria.server.encoders.token_names import TokenNames
+from noria.server.errors import ApiError
+from noria.server.middleware import is_request_id
+from noria.server.protocol.fields import GenerationFields
+from noria.server.protocol.unsupported import check_unhonoured
+from noria.server.service import Service
+
+_MAX_SALT = 128
+_SALT_TABOO = "@/\\\0"
+_MAX_PRIORITY = 2**31
+
+
+def check_common(fields: GenerationFields) -> None:
+    """Raises ApiError for fields that cannot be honoured or contradict each other."""
+    check_unhonoured(fields.model_extra or {})
+    if fields.stream_options is not None and not fields.stream:
+        raise ApiError("stream_options goes with `stream: true` only", param="stream_options")
+    if fields.stream and fields.prompt_logprobs is not None:
+        raise ApiError("prompt_logprobs cannot be streamed; leave `stream` out", param="prompt_logprobs")
+    salt = fields.cache_salt
+    if salt is not None and not (0 < len(salt) <= _MAX_SALT and not set(salt) & set(_SALT_TABOO)):
+        raise ApiError(
+            f"cache_salt must have 1 to {_MAX_SALT} characters, none of them @ / \\ or NUL",
+            param="cache_salt",
+        )
+    if fields.priority is not None and not -_MAX_PRIORITY <= fields.priority < _MAX_PRIORITY:
+        raise ApiError(
+            f"priority must be at least {-_MAX_PRIORITY} and below {_MAX_PRIORITY}", param="priority"
+        )
+    if fields.request_id is not None and not is_request_id(fields.request_id):
+        raise ApiError(
+            "request_id must have 1 to 128 printable ASCII characters and no spaces", param="request_id"
+        )
+
+
+def reply_head(request: Request, fields: GenerationFields, prefix: str, model: str) -> ReplyHead:
+    """prefix: of the reply's id, before the client's own id or the one that X-Request-Id answers."""
+    own_id = request.headers.get("x-request-id", "")
+    if not is_request_id(own_id):
+        own_id = fields.request_id or request.state.request_id
+    return ReplyHead(f"{prefix}-{own_id}", int(time.time()), model)
+
+
+def reply_options(fields: GenerationFields, service: Service, logprobs: bool) -> ReplyOptions:
+    stream_options = fields.stream_options
+    include_usage = stream_options is not None and bool(stream_options.include_usage)
+    return ReplyOptions(
+        include_usage=include_usage,
+        continuous_usage=include_usage and bool(stream_options and stream_options.continuous_usage_stats),
+        cached_tokens=service.options.enable_prompt_tokens_details,
+        logprobs=logprobs,
+        prompt_logprobs=fields.prompt_logprobs is not None,
+        token_ids=bool(fields.return_token_ids),
+    )
+
+
+def token_names(fields: GenerationFields, service: Service) -> TokenNames:
+    return TokenNames(service.served.tokenizer, as_ids=bool(fields.return_tokens_as_token_ids))

@@ -1,0 +1,171 @@
+"""Text completions, whole and streamed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from noria.core.plan import TokenLogprobs
+from noria.server.encoders.echo import EchoedPrompt
+from noria.server.encoders.reply import (
+    DONE_FRAME,
+    ChoiceResult,
+    ChunkTemplate,
+    ReplyHead,
+    ReplyOptions,
+    frame,
+    usage_object,
+)
+from noria.server.encoders.token_names import TokenNames, finite
+from noria.server.turn import ChoiceEvent, Turn
+
+_PLAIN_REST = b',"logprobs":null,"finish_reason":null,"stop_reason":null'
+
+
+class CompletionEncoder:
+    """echoes: the prompts, when choices begin with theirs; else empty."""
+
+    def __init__(
+        self,
+        turn: Turn,
+        head: ReplyHead,
+        options: ReplyOptions,
+        names: TokenNames,
+        echoes: Sequence[EchoedPrompt] = (),
+    ) -> None:
+        self._turn = turn
+        self._head = head
+        self._options = options
+        self._names = names
+        self._echoes = echoes
+        self._templates = [
+            ChunkTemplate(head, "text_completion", index, "text") for index in range(turn.num_choices)
+        ]
+        # Streams: choices that have not given their prompt back, with what is known of its log-probabilities.
+        self._unechoed: dict[int, list[TokenLogprobs]] = {}
+
+    def begin(self) -> bytes:
+        if not self._echoes:
+            return b""
+        if self._options.logprobs:
+            self._unechoed = {index: [] for index in range(len(self._templates))}
+            return b""
+        return b"".join(self._echo_chunk(index, ()) for index in range(len(self._templates)))
+
+    def encode(self, event: ChoiceEvent) -> bytes:
+        frames = self._echo(event) if event.index in self._unechoed else b""
+        tells_tokens = event.token_ids and (self._options.logprobs or self._options.token_ids)
+        if not event.text and event.finish is None and not tells_tokens:
+            return frames
+        template = self._templates[event.index]
+        return frames + template.chunk(orjson.dumps(event.text), self._rest(event), self._usage_part())
+
+    def end(self) -> bytes:
+        if not self._options.include_usage:
+            return DONE_FRAME
+        return frame(self._reply([])) + DONE_FRAME
+
+    def whole(self, choices: list[ChoiceResult]) -> dict[str, Any]:
+        return self._reply([self._choice(choice) for choice in choices])
+
+    def _reply(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        head = self._head
+        return {
+            "id": head.id,
+            "object": "text_completion",
+            "created": head.created,
+            "model": head.model,
+            "choices": choices,
+            "usage": usage_object(self._turn.usage(), self._options.cached_tokens),
+        }
+
+    def _choice(self, result: ChoiceResult) -> dict[str, Any]:
+        echo = self._echo_of(result.index)
+        choice: dict[str, Any] = {
+            "index": result.index,
+            "text": (echo.text if echo else "") + result.text,
+            "logprobs": None,
+            "finish_reason": result.finish,
+            "stop_reason": result.stop_reason,
+        }
+        if self._options.logprobs:
+            start = len(echo.text) if echo else 0
+            arrays = self._arrays(result.logprobs, [start + offset for offset in result.text_offsets])
+            if echo:
+                prompt = self._prompt_arrays(echo, result.prompt_logprobs)
+                arrays = {name: prompt[name] + values for name, values in arrays.items()}
+            choice["logprobs"] = arrays
+        if self._options.prompt_logprobs:
+            entries = [self._names.prompt_entry(item) for item in result.prompt_logprobs]
+            choice["prompt_logprobs"] = [None, *entries]
+        if self._options.token_ids:
+            choice["token_ids"] = result.token_ids
+            choice["prompt_token_ids"] = self._turn.request.prompts[result.index // self._turn.request.n]
+        return choice
+
+    def _echo(self, event: ChoiceEvent) -> bytes:
+        """The prompt as a choice's first chunk, once all its log-probabilities are there."""
+        logprobs = self._unechoed[event.index]
+        logprobs += event.prompt_logprobs
+        num_prompt = len(self._turn.request.prompts[event.index // self._turn.request.n])
+        if len(logprobs) < num_prompt - 1 and event.finish is None:
+            return b""
+        del self._unechoed[event.index]
+        return self._echo_chunk(event.index, logprobs)
+
+    def _echo_chunk(self, index: int, logprobs: Sequence[TokenLogprobs]) -> bytes:
+        echo = self._echo_of(index)
+        assert echo is not None
+        rest = _PLAIN_REST
+        if self._options.logprobs:
+            members = {
+                "logprobs": self._prompt_arrays(echo, logprobs),
+                "finish_reason": None,
+                "stop_reason": None,
+            }
+            rest = b"," + orjson.dumps(members)[1:-1]
+        return self._templates[index].chunk(orjson.dumps(echo.text), rest, self._usage_part())
+
+    def _rest(self, event: ChoiceEvent) -> bytes:
+        if event.finish is None and not self._options.logprobs and not self._options.token_ids:
+            return _PLAIN_REST
+        rest: dict[str, Any] = {
+            "logprobs": None,
+            "finish_reason": event.finish,
+            "stop_reason": event.stop_reason,
+        }
+        if self._options.logprobs and event.logprobs:
+            echo = self._echo_of(event.index)
+            start = len(echo.text) if echo else 0
+            rest["logprobs"] = self._arrays(event.logprobs, [start + offset for offset in event.text_offsets])
+        if self._options.token_ids:
+            rest["token_ids"] = event.token_ids
+        return b"," + orjson.dumps(rest)[1:-1]
+
+    def _echo_of(self, index: int) -> EchoedPrompt | None:
+        return self._echoes[index // self._turn.request.n] if self._echoes else None
+
+    def _prompt_arrays(self, echo: EchoedPrompt, logprobs: Sequence[TokenLogprobs]) -> dict[str, list]:
+        rest = self._arrays(logprobs, echo.text_offsets[1:])
+        first = {
+            "text_offset": echo.text_offsets[0],
+            "token_logprobs": None,
+            "tokens": self._names.name(echo.token_ids[0]),
+            "top_logprobs": None,
+        }
+        return {name: [first[name], *values] for name, values in rest.items()}
+
+    def _arrays(self, logprobs: Sequence[TokenLogprobs], text_offsets: Sequence[int]) -> dict[str, list]:
+        return {
+            "text_offset": list(text_offsets),
+            "token_logprobs": [finite(item.logprob) for item in logprobs],
+            "tokens": [self._names.name(item.token_id) for item in logprobs],
+            "top_logprobs": [self._names.top_by_name(item) for item in logprobs],
+        }
+
+    def _usage_part(self) -> bytes:
+        if not self._options.continuous_usage:
+            return b""
+        return orjson.dumps(usage_object(self._turn.usage(), self._options.cached_tokens))

@@ -1,0 +1,129 @@
+"""What the replies of all protocols have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import orjson
+
+from noria.core.plan import TokenLogprobs
+from noria.server.turn import ChoiceEvent, Turn, Usage
+
+DONE_FRAME = b"data: [DONE]\n\n"
+KEEP_ALIVE_FRAME = b": keep-alive\n\n"
+
+
+def frame(content: Any) -> bytes:
+    """A server-sent event."""
+    return b"data: " + orjson.dumps(content) + b"\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyHead:
+    """What identifies a reply. created: seconds since 1970."""
+
+    id: str
+    created: int
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyOptions:
+    """Which optional parts a reply has; each is there if its switch is on and not otherwise."""
+
+    include_usage: bool = False  # a last chunk with usage, in streams
+    continuous_usage: bool = False  # usage on every chunk
+    cached_tokens: bool = False  # usage tells how much of the prompt was cached
+    logprobs: bool = False
+    prompt_logprobs: bool = False
+    token_ids: bool = False
+
+
+class Encoder(Protocol):
+    """Writes a turn in one protocol's words. One for each reply."""
+
+    def begin(self) -> bytes:
+        """What a stream opens with."""
+        ...
+
+    def encode(self, event: ChoiceEvent) -> bytes:
+        """The frames of an event; nothing if it has nothing to say."""
+        ...
+
+    def end(self) -> bytes:
+        """What a stream closes with."""
+        ...
+
+    def whole(self, choices: list[ChoiceResult]) -> dict[str, Any]:
+        """The reply in one piece."""
+        ...
+
+
+@dataclass(slots=True)
+class ChoiceResult:
+    """Everything a choice said."""
+
+    index: int
+    texts: list[str] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    text_offsets: list[int] = field(default_factory=list)
+    prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
+    finish: str | None = None
+    stop_reason: str | int | None = None
+
+    @property
+    def text(self) -> str:
+        return "".join(self.texts)
+
+    def add(self, event: ChoiceEvent) -> None:
+        self.texts.append(event.text)
+        self.token_ids += event.token_ids
+        self.logprobs += event.logprobs
+        self.text_offsets += event.text_offsets
+        self.prompt_logprobs += event.prompt_logprobs
+        self.finish = event.finish
+        self.stop_reason = event.stop_reason
+
+
+async def gather(turn: Turn) -> list[ChoiceResult]:
+    """Run the turn to its end. Raises ApiError when a sequence failed."""
+    results = [ChoiceResult(index) for index in range(turn.num_choices)]
+    while not turn.is_done:
+        _add_all(results, await turn.events())
+    return results
+
+
+def _add_all(results: list[ChoiceResult], events: Iterable[ChoiceEvent]) -> None:
+    for event in events:
+        results[event.index].add(event)
+
+
+def usage_object(usage: Usage, tells_cached: bool) -> dict[str, Any]:
+    """`usage` as clients know it."""
+    return {
+        "prompt_tokens": usage.num_prompt,
+        "completion_tokens": usage.num_output,
+        "total_tokens": usage.num_prompt + usage.num_output,
+        "prompt_tokens_details": {"cached_tokens": usage.num_cached} if tells_cached else None,
+        "completion_tokens_details": None,
+    }
+
+
+class ChunkTemplate:
+    """Chunks of one choice. Their unchanging head and tail are encoded once; only what is new is escaped.
+
+    A chunk: {id, object, created, model, choices: [{index, <payload>, logprobs, finish_reason, ...}], usage?}
+    """
+
+    def __init__(self, head: ReplyHead, kind: str, index: int, payload_name: str) -> None:
+        whole = {"id": head.id, "object": kind, "created": head.created, "model": head.model}
+        opening = orjson.dumps(whole)[:-1] + b',"choices":[{"index":%d,' % index
+        self._opening = b"data: " + opening + orjson.dumps(payload_name) + b":"
+
+    def chunk(self, payload: bytes, rest: bytes, usage: bytes = b"") -> bytes:
+        """payload: JSON value. rest: the choice's further members, from the comma on. usage: JSON, or none."""
+        tail = b'}],"usage":' + usage if usage else b"}]"
+        return b"".join((self._opening, payload, rest, tail, b"}\n\n"))

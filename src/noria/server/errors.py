@@ -1,0 +1,101 @@
+"""What a client is told when something goes wrong: one error object, one place that knows the status codes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from noria.config.errors import EngineError, RequestError
+
+logger = logging.getLogger("noria.server")
+
+MAX_MESSAGE = 2000  # characters of an error message that reach a client
+
+_TYPES = {
+    400: "BadRequestError",
+    401: "AuthenticationError",
+    404: "NotFoundError",
+    405: "MethodNotAllowedError",
+    413: "RequestTooLargeError",
+    500: "InternalServerError",
+    503: "ServiceUnavailableError",
+}
+
+
+class ApiError(Exception):
+    """An error reply.
+
+    message: what the client reads; never a path, an address or a traceback of the server.
+    status: HTTP status. param: the field at fault, or None. headers: added to the reply.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        status: int = 400,
+        param: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message[:MAX_MESSAGE]
+        self.status = status
+        self.param = param
+        self.headers = dict(headers or {})
+
+    def body(self) -> dict[str, Any]:
+        """The error object, `{"error": {message, type, param, code}}`."""
+        kind = _TYPES.get(self.status, "BadRequestError" if self.status < 500 else "InternalServerError")
+        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.status}}
+
+    def response(self) -> Response:
+        return Response(
+            orjson.dumps(self.body()), self.status, headers=self.headers, media_type="application/json"
+        )
+
+
+def unavailable(message: str, retry_after_s: int) -> ApiError:
+    """503: the request was not begun, the same request may succeed later or elsewhere."""
+    return ApiError(message, 503, headers={"Retry-After": str(retry_after_s)})
+
+
+def model_not_found(name: str) -> ApiError:
+    return ApiError(f"The model `{name[:200]}` does not exist.", 404, "model")
+
+
+def internal_error() -> ApiError:
+    """500, telling nothing of the server's insides; the log has the rest under the X-Request-Id."""
+    return ApiError("The server failed on this request; its log has details under the X-Request-Id.", 500)
+
+
+def as_api_error(error: Exception) -> ApiError:
+    """The reply to any exception: a user's fault is 400, a dead engine 503, everything else 500."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, RequestError):
+        return ApiError(str(error), 400, error.param)
+    if isinstance(error, EngineError):
+        logger.error("the engine refused a request: %s", error)
+        return unavailable("The engine is not able to take requests now.", retry_after_s=5)
+    return internal_error()
+
+
+async def answer_error(request: Request, error: Exception) -> Response:
+    """Exception handler for ApiError, RequestError and EngineError."""
+    return as_api_error(error).response()
+
+
+async def answer_http_exception(request: Request, error: Exception) -> Response:
+    """Exception handler for what the web framework itself refuses: unknown path, wrong method."""
+    assert isinstance(error, HTTPException)
+    message = str(error.detail)
+    if error.status_code == 404:
+        message = "There is nothing at this path."
+    elif error.status_code == 405:
+        message = f"The method {request.method[:20]} is not allowed here."
+    return ApiError(message, error.status_code, headers=error.headers).response()

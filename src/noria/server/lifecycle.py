@@ -1,0 +1,142 @@
+"""Running the server: sockets, signals, and an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+
+from noria.config.errors import ConfigError
+from noria.config.serving import ServerOptions
+from noria.server.errors import unavailable
+from noria.server.http_protocol import bounded_http_protocol
+
+logger = logging.getLogger("noria.server")
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_BACKLOG = 2048
+_CLOSING_S = 2  # for connections to close once nothing is running
+
+
+class NoriaServer(uvicorn.Server):
+    """A server that drains: after the first signal it refuses new work and lets running work end.
+
+    What runs longer than `shutdown_timeout_s` is told so and ended. A second signal ends everything at once.
+    `exit_code`: 0 after a drain; 128 + signal number after a second signal.
+    """
+
+    def __init__(self, config: uvicorn.Config, app: FastAPI, shutdown_timeout_s: float) -> None:
+        super().__init__(config)
+        self.exit_code = 0
+        self._switchboard = app.state.switchboard
+        self._shutdown_timeout_s = shutdown_timeout_s
+        self._draining: asyncio.Task[None] | None = None
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Take the signals while the server runs. (The base class raises them again when it has ended, which
+        would turn an orderly end into a death by signal.)
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        loop = asyncio.get_running_loop()
+        before = {number: signal.getsignal(number) for number in _SIGNALS}
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                loop.remove_signal_handler(number)
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """On the event loop: the first call drains, the second ends at once."""
+        if self._draining is None:
+            logger.info("signal %d: finishing %d requests", sig, self._switchboard.gate.num_inside)
+            self._draining = asyncio.ensure_future(self._drain())
+        else:
+            logger.warning("signal %d again: ending at once", sig)
+            self.exit_code = 128 + sig
+            self._cut()
+
+    async def _drain(self) -> None:
+        switchboard = self._switchboard
+        switchboard.gate.drain()
+        if not await switchboard.gate.wait_until_idle(self._shutdown_timeout_s):
+            logger.warning("%d requests are still running; ending them", switchboard.gate.num_inside)
+            switchboard.bridge.fail_all(
+                unavailable("The server is shutting down and could not wait for this request.", 5)
+            )
+            await switchboard.gate.wait_until_idle(switchboard.limits.drain_grace_s)
+        if switchboard.gate.num_inside:
+            self._cut()
+        self.should_exit = True
+
+    def _cut(self) -> None:
+        self.should_exit = self.force_exit = True
+        for connection in list(self.server_state.connections):
+            if connection.transport is not None:
+                connection.transport.abort()
+
+
+def run(app: FastAPI, options: ServerOptions) -> int:
+    """Serve `app` (of create_app) until a signal ends it; returns the exit code. Raises ConfigError when the
+    address cannot be listened on.
+    """
+    sockets = [listen(options.host, options.port)]
+    return serve(app, options, sockets)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises ConfigError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise ConfigError(
+            f"cannot listen on {host} port {port}: {error.strerror or error}; choose another with --host and --port"
+        ) from error
+    listener.setblocking(False)
+    return listener
+
+
+def serve(app: FastAPI, options: ServerOptions, sockets: list[socket.socket]) -> int:
+    """As `run`, on sockets that listen already."""
+    server = make_server(app, options)
+    for listener in sockets:
+        host, port = listener.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        logger.info("listening on http://%s:%d", shown, port)
+    server.run(sockets=sockets)
+    return server.exit_code
+
+
+def make_server(app: FastAPI, options: ServerOptions) -> NoriaServer:
+    limits = app.state.switchboard.limits
+    config = uvicorn.Config(
+        app,
+        loop="uvloop",
+        http=bounded_http_protocol(limits),
+        ws="none",
+        lifespan="on",
+        log_level=options.uvicorn_log_level,
+        server_header=False,
+        timeout_keep_alive=limits.connection_keep_alive_s,
+        timeout_graceful_shutdown=_CLOSING_S,
+        backlog=_BACKLOG,
+    )
+    return NoriaServer(config, app, options.shutdown_timeout)

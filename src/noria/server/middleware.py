@@ -1,0 +1,224 @@
+"""What happens around every request: id, measurement, a last resort for faults, keys, size and admission.
+
+Plain ASGI callables: they wrap `receive` and `send` and never hold a body or a stream back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import re
+import time
+import uuid
+from collections.abc import Sequence
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from noria.server.errors import ApiError, internal_error, unavailable
+from noria.server.gate import Gate
+from noria.server.http_metrics import HttpMetrics
+
+logger = logging.getLogger("noria.server")
+
+# Routes that say how the server is; open without a key, answered while draining, not measured.
+PROBES = frozenset(("/health", "/ready", "/ping", "/version", "/metrics"))
+
+_CLIENT_GONE = 499  # in our own counts: the client left before it had an answer
+
+_REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
+
+
+def _is_probe(scope: Scope) -> bool:
+    return scope["path"].removeprefix(scope.get("root_path", "")) in PROBES
+
+
+def _stated_length(scope: Scope) -> int:
+    """Bytes of the body as Content-Length states them; 0 where it says nothing sensible."""
+    stated = Headers(scope=scope).get("content-length", "")
+    return int(stated[:20]) if stated.isdecimal() else 0
+
+
+def is_request_id(text: str) -> bool:
+    """Whether a client's own request id is fit for headers and logs."""
+    return _REQUEST_ID.fullmatch(text) is not None
+
+
+class RequestIdMiddleware:
+    """Answers with the client's X-Request-Id, or one of ours, which handlers find in `scope["state"]`."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        stated = Headers(scope=scope).get("x-request-id", "")
+        request_id = stated if is_request_id(stated) else uuid.uuid4().hex
+        scope.setdefault("state", {})["request_id"] = request_id
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)["x-request-id"] = request_id
+            await send(message)
+
+        await self._app(scope, receive, send_with_id)
+
+
+class HttpMetricsMiddleware:
+    """Measures requests by method, route and status class."""
+
+    def __init__(self, app: ASGIApp, metrics: HttpMetrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or _is_probe(scope):
+            await self._app(scope, receive, send)
+            return
+        start_s = time.perf_counter()
+        status, num_bytes = _CLIENT_GONE, 0
+
+        async def measured_send(message: Message) -> None:
+            nonlocal status, num_bytes
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            elif message["type"] == "http.response.body":
+                num_bytes += len(message.get("body", b""))
+            await send(message)
+
+        try:
+            await self._app(scope, receive, measured_send)
+        finally:
+            self._metrics.observe(
+                method=scope["method"],
+                handler=_handler(scope),
+                status=status,
+                duration_s=time.perf_counter() - start_s,
+                request_bytes=_stated_length(scope),
+                response_bytes=num_bytes,
+            )
+
+
+def _handler(scope: Scope) -> str:
+    # The route's template, which the router leaves in the scope: paths a client invents make no new series.
+    route = scope.get("route")
+    return getattr(route, "path", None) or "none"
+
+
+class ErrorBoundary:
+    """Turns an exception that nothing else handled into a 500 that tells nothing, and logs it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        has_started = False
+
+        async def watched_send(message: Message) -> None:
+            nonlocal has_started
+            has_started = has_started or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched_send)
+        except ClientDisconnect:
+            return  # there is nobody to answer
+        except Exception:
+            request_id = scope.get("state", {}).get("request_id")
+            logger.exception("request %s failed", request_id)
+            if has_started:
+                raise  # the server closes the connection, which tells the client that the answer is cut
+            await internal_error().response()(scope, receive, send)
+
+
+class ApiKeyMiddleware:
+    """Lets through who knows one of the keys (`Authorization: Bearer KEY`), and probes."""
+
+    def __init__(self, app: ASGIApp, api_keys: Sequence[str]) -> None:
+        self._app = app
+        # Digests have one length, so that comparing them takes the same time whatever was sent.
+        self._digests = [_digest(key.encode()) for key in api_keys]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or _is_probe(scope) or self._knows_key(scope):
+            await self._app(scope, receive, send)
+            return
+        error = ApiError(
+            "This server wants an API key: send `Authorization: Bearer KEY` with a valid one.",
+            401,
+            headers={"WWW-Authenticate": "Bearer"},
+        )
+        await error.response()(scope, receive, send)
+
+    def _knows_key(self, scope: Scope) -> bool:
+        scheme, _, key = Headers(scope=scope).get("authorization", "").partition(" ")
+        digest = _digest(key.strip().encode("latin-1"))
+        is_known = False
+        for known in self._digests:  # all of them, whichever fits
+            is_known |= hmac.compare_digest(digest, known)
+        return is_known and scheme.lower() == "bearer"
+
+
+def _digest(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()
+
+
+class BodyLimitMiddleware:
+    """Refuses a body above the limit: by its stated length at once, else as soon as it has grown past it."""
+
+    def __init__(self, app: ASGIApp, max_body_bytes: int) -> None:
+        self._app = app
+        self._max_bytes = max_body_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        if _stated_length(scope) > self._max_bytes:
+            await self._error().response()(scope, receive, send)
+            return
+        num_bytes = 0
+
+        async def counted_receive() -> Message:
+            nonlocal num_bytes
+            message = await receive()
+            num_bytes += len(message.get("body", b""))
+            if num_bytes > self._max_bytes:
+                raise self._error()
+            return message
+
+        await self._app(scope, counted_receive, send)
+
+    def _error(self) -> ApiError:
+        return ApiError(f"The body is larger than {self._max_bytes} bytes, the most this server reads.", 413)
+
+
+class GateMiddleware:
+    """Counts the requests inside; while the server drains, refuses new ones with 503 and Retry-After."""
+
+    def __init__(self, app: ASGIApp, gate: Gate, http_metrics: HttpMetrics) -> None:
+        self._app = app
+        self._gate = gate
+        self._metrics = http_metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or _is_probe(scope):
+            await self._app(scope, receive, send)
+            return
+        if self._gate.is_draining:
+            self._metrics.count_rejection("draining")
+            error = unavailable("The server is shutting down and takes no new requests.", retry_after_s=5)
+            await error.response()(scope, receive, send)
+            return
+        self._gate.enter()
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._gate.leave()

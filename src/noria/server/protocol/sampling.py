@@ -1,0 +1,104 @@
+"""From request fields to SamplingParams: what is stated, then the model's defaults, then neutral values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from noria.config.errors import RequestError
+from noria.sampling.params import SamplingParams
+from noria.sampling.validate import check_against_vocabulary
+from noria.server.errors import ApiError
+from noria.server.protocol.fields import GenerationFields
+from noria.server.served import ServedModel
+
+_TAKEN_OVER = (
+    "n",
+    "min_tokens",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "seed",
+    "stop",
+    "stop_token_ids",
+    "include_stop_str_in_output",
+    "ignore_eos",
+    "skip_special_tokens",
+    "prompt_logprobs",
+)
+_DEFAULTABLE = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+
+
+def sampling_params(
+    fields: GenerationFields,
+    served: ServedModel,
+    *,
+    max_tokens: int | None,
+    logprobs: int | None,
+    max_stop_strings: int,
+    spellings: Mapping[str, str],
+) -> SamplingParams:
+    """What `fields` ask of the sampler.
+
+    max_tokens: None means up to the context's end.
+    spellings: by name of a sampling parameter, the request field that the user knows it by.
+    Raises ApiError, or RequestError, naming the field and its range.
+    """
+    if isinstance(fields.stop, list) and len(fields.stop) > max_stop_strings:
+        raise ApiError(
+            f"stop must hold at most {max_stop_strings} strings, got {len(fields.stop)}", param="stop"
+        )
+    values: dict[str, Any] = {
+        name: served.generation_defaults[name]
+        for name in _DEFAULTABLE
+        if served.generation_defaults.get(name) is not None
+    }
+    stated = {name: getattr(fields, name) for name in _TAKEN_OVER}
+    values.update((name, value) for name, value in stated.items() if value is not None)
+    values.update(max_tokens=max_tokens, logprobs=logprobs, logit_bias=_logit_bias(fields.logit_bias))
+    try:
+        params = SamplingParams(**values)
+        check_against_vocabulary(params, served.vocab_size, served.max_logprobs)
+    except RequestError as error:
+        raise _respelt(error, spellings) from None
+    return params
+
+
+def _logit_bias(stated: Mapping[str, Any] | None) -> dict[int, Any]:
+    biases: dict[int, Any] = {}
+    for key, bias in (stated or {}).items():
+        if not (key.isascii() and key.isdecimal() and len(key) < 20):
+            raise ApiError(
+                f"logit_bias must map token ids (0 or above), got {key[:50]!r}", param="logit_bias"
+            )
+        biases[int(key)] = bias
+    return biases
+
+
+def _respelt(error: RequestError, spellings: Mapping[str, str]) -> ApiError:
+    message, param = str(error), error.param
+    if param is not None and param in spellings:
+        message, param = message.replace(param, spellings[param]), spellings[param]
+    return ApiError(message, param=param)
+
+
+def fit_to_context(params: SamplingParams, num_prompt: int, max_model_len: int, param: str) -> SamplingParams:
+    """The params with a stated end: max_tokens, or what the context leaves after the prompt.
+
+    param: the field to blame. Raises ApiError when prompt and output do not fit.
+    """
+    room = max_model_len - num_prompt
+    wanted = 1 if params.max_tokens is None else params.max_tokens
+    if wanted > room:
+        raise ApiError(
+            f"This model's maximum context length is {max_model_len} tokens. However, {num_prompt + wanted} are "
+            f"needed: {num_prompt} for the prompt and {wanted} for the output. Shorten the prompt or ask for "
+            f"fewer tokens (context_length_exceeded)",
+            param=param,
+        )
+    return replace(params, max_tokens=room) if params.max_tokens is None else params

@@ -1,0 +1,97 @@
+"""Fields that this server knows and does not honour: some may be passed over, some must be refused.
+
+A field may be passed over when the answer is as good without it. One that asks for a different answer is
+refused, because an answer that quietly lacks what was asked for is a wrong one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from noria.server.errors import ApiError
+
+logger = logging.getLogger("noria.server")
+
+_MAX_LOGGED = 10
+
+# Passed over without a word. (spaces_between_special_tokens: the decoder of a tokenizer has its own say.)
+IGNORED = frozenset((
+    "user", "metadata", "store", "service_tier", "audio", "function_call", "functions",
+    "modalities", "moderation", "prediction", "prompt_cache_key", "prompt_cache_options",
+    "prompt_cache_retention", "safety_identifier", "session_id", "verbosity", "web_search_options",
+    "parallel_tool_calls", "spaces_between_special_tokens",
+))  # fmt: skip
+
+# Refused unless the value asks for nothing: null, false, or an empty list, object or string.
+REFUSED = frozenset((
+    "tools", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
+    "guided_json_object", "guided_decoding_backend", "guided_whitespace_pattern", "structural_tag",
+    "prompt_embeds", "truncate_prompt_tokens", "bad_words", "allowed_token_ids",
+    "logprob_token_ids", "logits_processors", "use_beam_search", "documents", "chat_template",
+    "thinking_token_budget", "reasoning_effort", "kv_transfer_params", "ec_transfer_params",
+    "repetition_detection", "return_prompt_text", "vllm_xargs", "mm_processor_kwargs",
+    "media_io_kwargs",
+))  # fmt: skip
+
+# Refused unless the value is one of these.
+REFUSED_UNLESS: Mapping[str, tuple[Any, ...]] = {
+    "suffix": (None,),
+    "length_penalty": (None, 1, 1.0),
+    "include_reasoning": (None, True),
+    "tool_choice": (None, "none"),
+}
+
+
+def check_unhonoured(stated: Mapping[str, Any]) -> None:
+    """Refuse what must be refused; log what is unknown and passed over.
+
+    stated: the request's fields that its model does not declare. Raises ApiError naming the field.
+    """
+    _check_tool_choice(stated)
+    is_without_tools = stated.get("tool_choice") == "none"  # then tools are not shown to the model
+    _check_response_format(stated.get("response_format"))
+    unknown: list[str] = []
+    for name, value in stated.items():
+        if name in REFUSED:
+            if not _asks_for_nothing(value) and not (name == "tools" and is_without_tools):
+                raise _unsupported(name)
+        elif name in REFUSED_UNLESS:
+            if value not in REFUSED_UNLESS[name]:
+                raise _unsupported(name)
+        elif name not in IGNORED and name != "response_format":
+            unknown.append(name)
+    if unknown:
+        names = ", ".join(repr(name[:100]) for name in unknown[:_MAX_LOGGED])
+        more = f" and {len(unknown) - _MAX_LOGGED} more" if len(unknown) > _MAX_LOGGED else ""
+        logger.info("request fields that this server does not know, passed over: %s%s", names, more)
+
+
+def _asks_for_nothing(value: Any) -> bool:
+    return value is None or value is False or value in ("", [], {})
+
+
+def _unsupported(name: str) -> ApiError:
+    return ApiError(f"This server does not support `{name}`.", param=name)
+
+
+def _check_tool_choice(stated: Mapping[str, Any]) -> None:
+    asks_for_tools = stated.get("tool_choice") not in REFUSED_UNLESS["tool_choice"]
+    if asks_for_tools and not stated.get("tools"):
+        raise ApiError("When using `tool_choice`, `tools` must be set.", param="tool_choice")
+
+
+def _check_response_format(response_format: Any) -> None:
+    if response_format is None:
+        return
+    kind = response_format.get("type") if isinstance(response_format, dict) else None
+    if kind == "json_schema" and not isinstance(response_format.get("json_schema"), dict):
+        raise ApiError(
+            "response_format of type json_schema needs an object `json_schema`", param="response_format"
+        )
+    if kind != "text":
+        raise ApiError(
+            'This server does not support `response_format` other than `{"type": "text"}`.',
+            param="response_format",
+        )

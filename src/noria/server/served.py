@@ -1,0 +1,58 @@
+"""What the server says and assumes of the model behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from noria.server.errors import model_not_found
+from noria.tokenize.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """One model under one or more names.
+
+    names: the first is the one that answers bear where a request names none.
+    max_model_len: prompt and output together, in tokens. max_logprobs: most alternatives a token; -1: all.
+    created: when it was loaded, in seconds since 1970.
+    generation_defaults: by request field (temperature, top_p, top_k, min_p, repetition_penalty,
+        max_new_tokens): what holds where a request states nothing; from the model's generation_config.json.
+    cache_labels: settings of the KV cache, for `cache_config_info`.
+    seed: draws the seeds of requests that state none; None draws them from the system.
+    """
+
+    names: tuple[str, ...]
+    tokenizer: Tokenizer
+    max_model_len: int
+    vocab_size: int
+    max_logprobs: int = 20
+    created: int = 0
+    generation_defaults: Mapping[str, Any] = field(default_factory=dict)
+    cache_labels: Mapping[str, str] = field(default_factory=dict)
+    seed: int | None = None
+
+    @property
+    def name(self) -> str:
+        return self.names[0]
+
+    def resolve(self, name: str | None) -> str:
+        """The name to answer with. Raises ApiError (404) for one that is not served."""
+        if name is None:
+            return self.name
+        if name not in self.names:
+            raise model_not_found(name)
+        return name
+
+    def card(self, name: str) -> dict[str, Any]:
+        """An entry of /v1/models."""
+        return {
+            "id": name,
+            "object": "model",
+            "created": self.created,
+            "owned_by": "noria",
+            "root": self.name,
+            "parent": None,
+            "max_model_len": self.max_model_len,
+        }

@@ -1,0 +1,101 @@
+"""What every generating route works with: the model, the engine's bridge, threads for long texts."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
+from typing import Any, TypeVar
+
+from noria.config.errors import EngineError
+from noria.config.serving import ServerOptions
+from noria.server.bridge import Bridge
+from noria.server.errors import ApiError
+from noria.server.http_metrics import HttpMetrics
+from noria.server.limits import Limits
+from noria.server.served import ServedModel
+from noria.server.turn import Turn, TurnRequest
+from noria.tokenize.chat_template import ChatOptions
+
+Result = TypeVar("Result")
+
+_NUM_THREADS = 2
+
+
+class Service:
+    """One for the whole server."""
+
+    def __init__(
+        self,
+        served: ServedModel,
+        options: ServerOptions,
+        limits: Limits,
+        bridge: Bridge,
+        metrics: HttpMetrics,
+    ) -> None:
+        self.served = served
+        self.options = options
+        self.limits = limits
+        self._bridge = bridge
+        self._metrics = metrics
+        self._random = Random(served.seed)
+        self._numbers = itertools.count()
+        self._threads = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="noria-tokenize")
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def engine_request_id(self, response_id: str) -> str:
+        """Unique in the engine even when clients repeat their own ids."""
+        return f"{response_id}.{next(self._numbers)}"
+
+    async def encode(self, texts: Sequence[str], add_special_tokens: bool) -> list[list[int]]:
+        """Token ids of each text. Long texts are tokenised on another thread, so that streams go on."""
+
+        def encode_all() -> list[list[int]]:
+            return [self.served.tokenizer.encode(text, add_special_tokens) for text in texts]
+
+        if sum(map(len, texts)) <= self.limits.long_text:
+            return encode_all()
+        return await self._elsewhere(encode_all)
+
+    async def encode_chat(
+        self, messages: Sequence[Mapping[str, Any]], options: ChatOptions, add_special_tokens: bool
+    ) -> list[int]:
+        """Token ids of a rendered chat. Raises RequestError as the template does, ApiError when it takes too long.
+
+        Always on another thread: a template is a program, and a bad one must not stop the server.
+        """
+
+        def render_and_encode() -> list[int]:
+            return self.served.tokenizer.encode_chat(messages, options, add_special_tokens)
+
+        timeout_s = self.limits.template_timeout_s
+        try:
+            return await asyncio.wait_for(self._elsewhere(render_and_encode), timeout_s)
+        except (asyncio.TimeoutError, TimeoutError):
+            raise ApiError(
+                f"the chat template took more than {timeout_s:g} s on these messages", param="messages"
+            ) from None
+        except RecursionError:
+            raise ApiError("messages are nested too deeply", param="messages") from None
+
+    def begin(self, request: TurnRequest) -> Turn:
+        """Submit to the engine. Raises RequestError, or EngineError when the engine takes nothing."""
+        num_sequences = len(request.prompts) * request.n
+        if num_sequences > self.limits.max_sequences:
+            raise ApiError(
+                f"n times the number of prompts is {num_sequences}; one request may ask for "
+                f"{self.limits.max_sequences} choices",
+                param="n",
+            )
+        try:
+            return Turn(self._bridge, self.served.tokenizer, request, self._random)
+        except EngineError:
+            self._metrics.count_rejection("engine_failed")
+            raise
+
+    async def _elsewhere(self, work: Callable[[], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)

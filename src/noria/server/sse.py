@@ -1,0 +1,106 @@
+"""A turn's answer as a stream of server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from noria.server.connection import while_connected
+from noria.server.encoders.reply import DONE_FRAME, KEEP_ALIVE_FRAME, Encoder, frame
+from noria.server.errors import as_api_error
+from noria.server.turn import Turn
+
+logger = logging.getLogger("noria.server")
+
+_HEADERS = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-cache",
+    "x-accel-buffering": "no",  # tells nginx to pass on what it gets
+}
+
+
+class EventStream(Response):
+    """Writes what the encoder makes of the turn's events, all that is there in one go; ends the turn with itself.
+
+    keep_alive_s: after this long without anything to say, a comment goes out; 0: never.
+    """
+
+    def __init__(self, turn: Turn, encoder: Encoder, keep_alive_s: float) -> None:
+        super().__init__(headers=_HEADERS)
+        del self.headers["content-length"]
+        self._turn = turn
+        self._encoder = encoder
+        self._keep_alive_s = keep_alive_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await while_connected(receive, self._write(send))
+        except ClientDisconnect:
+            logger.debug("client of %s went away", self._turn.request.request_id)
+        finally:
+            self._turn.close()
+
+    async def _write(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        try:
+            await self._write_events(send)
+            last = self._encoder.end()
+        except Exception as error:
+            refusal = as_api_error(error)
+            if refusal.status == 500:
+                logger.exception("stream %s failed", self._turn.request.request_id)
+            last = frame(refusal.body()) + DONE_FRAME
+        await _send_part(send, last, more=False)
+
+    async def _write_events(self, send: Send) -> None:
+        silence = _Silence(self._keep_alive_s, self._turn.nudge)
+        try:
+            await _send_part(send, self._encoder.begin())
+            while not self._turn.is_done:
+                events = await self._turn.events()
+                frames = b"".join(map(self._encoder.encode, events))
+                if not frames and silence.is_over_long:
+                    frames = KEEP_ALIVE_FRAME
+                if frames:
+                    await _send_part(send, frames)
+                    silence.broken()
+        finally:
+            silence.end()
+
+
+class _Silence:
+    """Nudges when nothing has been said for `limit_s`; costs one timer, not one a token."""
+
+    def __init__(self, limit_s: float, nudge: Callable[[], None]) -> None:
+        self._limit_s = limit_s
+        self._nudge = nudge
+        self._loop = asyncio.get_running_loop()
+        self._since_s = self._loop.time()
+        self._timer = self._loop.call_later(limit_s, self._look) if limit_s > 0 else None
+
+    @property
+    def is_over_long(self) -> bool:
+        return self._timer is not None and self._loop.time() - self._since_s >= self._limit_s
+
+    def broken(self) -> None:
+        self._since_s = self._loop.time()
+
+    def end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        left_s = self._since_s + self._limit_s - self._loop.time()
+        if left_s <= 0:
+            self._nudge()
+            left_s = self._limit_s
+        self._timer = self._loop.call_later(left_s, self._look)
+
+
+async def _send_part(send: Send, body: bytes, more: bool = True) -> None:
+    await send({"type": "http.response.body", "body": body, "more_body": more})

@@ -1,0 +1,91 @@
+"""Routes about the server itself: health, models, metrics, version, timeline."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import orjson
+from fastapi import APIRouter, Response
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse
+
+from noria.server.errors import model_not_found
+from noria.server.exposition import Exposition
+from noria.server.gate import Gate
+from noria.server.health import Watch
+from noria.server.served import ServedModel
+
+_PROBE_RESPONSES: dict[int | str, dict[str, Any]] = {503: {"description": "Not now."}}
+
+
+def probe_routes(watch: Watch, gate: Gate, exposition: Exposition) -> APIRouter:
+    """Open without a key, and answered while the server drains."""
+    routes = APIRouter(tags=["server"], default_response_class=Response)
+
+    @routes.get("/health", summary="200 while the engine lives", responses=_PROBE_RESPONSES)
+    async def health() -> Response:
+        return Response(status_code=200 if watch.is_alive() else 503)
+
+    @routes.get("/ready", summary="200 while new work is taken", responses=_PROBE_RESPONSES)
+    async def ready() -> Response:
+        return Response(status_code=200 if watch.is_alive() and not gate.is_draining else 503)
+
+    @routes.api_route("/ping", methods=["GET", "POST"], include_in_schema=False)
+    async def ping() -> Response:
+        return _json({}, 200 if watch.is_alive() else 503)
+
+    @routes.get("/version", summary="Version of the server", response_class=JSONResponse)
+    async def server_version() -> Response:
+        return _json({"version": installed_version()})
+
+    routes.add_api_route(
+        "/metrics", exposition.answer, summary="Prometheus metrics", response_class=PlainTextResponse
+    )
+    return routes
+
+
+def model_routes(served: ServedModel) -> APIRouter:
+    routes = APIRouter(tags=["models"])
+
+    @routes.get("/v1/models", summary="What is served")
+    async def models() -> Response:
+        return _json({"object": "list", "data": [served.card(name) for name in served.names]})
+
+    @routes.get(
+        "/v1/models/{name:path}",
+        summary="One of the models",
+        responses={404: {"description": "No such model."}},
+    )
+    async def model(name: str) -> Response:
+        if name not in served.names:
+            raise model_not_found(name)
+        return _json(served.card(name))
+
+    return routes
+
+
+def debug_routes(timeline: Callable[[], dict[str, Any]]) -> APIRouter:
+    """timeline: makes a trace of the engine's recent steps and requests."""
+    routes = APIRouter(tags=["server"])
+
+    @routes.get("/debug/timeline", summary="Recent steps and requests, as a Chrome trace")
+    async def debug_timeline(request: Request) -> Response:
+        # Thousands of steps: made and written on another thread, so that streams go on.
+        content = await asyncio.to_thread(lambda: orjson.dumps(timeline()))
+        return Response(content, media_type="application/json")
+
+    return routes
+
+
+def installed_version() -> str:
+    try:
+        return version("noria")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def _json(content: Any, status: int = 200) -> Response:
+    return Response(orjson.dumps(content), status, media_type="application/json")

@@ -1,0 +1,170 @@
+"""One HTTP request's sequences, from submission to their last words, as neutral events.
+
+Every protocol's encoder reads these events; none of them knows of the engine, and the engine knows of none.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+
+from noria.core.outputs import Delta, FinishReason
+from noria.core.plan import TokenLogprobs
+from noria.engine.messages import expand_choices
+from noria.sampling.params import SamplingParams
+from noria.server.bridge import Bridge, Inbox
+from noria.server.errors import ApiError, internal_error, unavailable
+from noria.tokenize.output import OutputStream
+from noria.tokenize.tokenizer import Tokenizer
+
+logger = logging.getLogger("noria.server")
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceEvent:
+    """News of one choice.
+
+    text: output that is now certain. token_ids, logprobs, text_offsets: of the tokens that came with this
+        news, whether or not their text is certain yet; logprobs are empty unless asked for.
+    prompt_logprobs: of prompt positions from 1 on, in order, each once over all events of the choice.
+    finish: None until the choice's last event; stop_reason: the stop string or stop token id, if one it was.
+    """
+
+    index: int
+    text: str = ""
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    text_offsets: tuple[int, ...] = ()
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    finish: str | None = None
+    stop_reason: str | int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRequest:
+    """What to generate: params.n choices of each prompt. Choice i of prompt p has index p * n + i."""
+
+    request_id: str  # unique among the requests in the engine
+    prompts: tuple[tuple[int, ...], ...]
+    params: tuple[SamplingParams, ...]  # one a prompt; they differ in max_tokens alone
+    priority: int = 0
+    cache_salt: str = ""
+
+    @property
+    def n(self) -> int:
+        return self.params[0].n
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts of a turn so far. A prompt counts once, however many choices it has."""
+
+    num_prompt: int
+    num_output: int
+    num_cached: int
+
+
+class _Choice:
+    """A sequence while it runs."""
+
+    def __init__(self, index: int, output: OutputStream) -> None:
+        self.index = index
+        self.num_tokens = 0
+        self.num_cached = 0
+        self.is_done = False
+        self._output = output
+
+    def absorb(self, delta: Delta) -> ChoiceEvent:
+        finish = delta.finish.value if delta.finish is not None else None
+        piece = self._output.feed(delta.token_ids, delta.stop_token_id, finish is not None)
+        if piece.stop is not None:
+            finish = FinishReason.STOP.value
+        self.is_done = finish is not None
+        self.num_tokens += piece.num_tokens
+        self.num_cached = max(self.num_cached, delta.num_cached_tokens)
+        return ChoiceEvent(
+            self.index,
+            piece.text,
+            delta.token_ids[: piece.num_tokens],
+            delta.logprobs[: piece.num_tokens],
+            piece.text_offsets,
+            delta.prompt_logprobs,
+            finish,
+            self._output.stop_reason if self.is_done else None,
+        )
+
+
+class Turn:
+    """Runs the sequences of one request. `close` it, however it ends: what still runs is cancelled."""
+
+    def __init__(self, bridge: Bridge, tokenizer: Tokenizer, request: TurnRequest, random: Random) -> None:
+        """Submits at once. Raises RequestError and EngineError as the engine does."""
+        self.request = request
+        self._bridge = bridge
+        self._inbox = Inbox()
+        sequences = [
+            sequence
+            for p, (prompt, params) in enumerate(zip(request.prompts, request.params, strict=True))
+            for sequence in expand_choices(
+                f"{request.request_id}-{p}", prompt, params, random, request.priority, request.cache_salt
+            )
+        ]
+        self._choices = {
+            sequence.request_id: _Choice(i, OutputStream(tokenizer, sequence.params))
+            for i, sequence in enumerate(sequences)
+        }
+        self._num_running = len(sequences)
+        bridge.submit(sequences, self._inbox)
+
+    @property
+    def num_choices(self) -> int:
+        return len(self._choices)
+
+    @property
+    def is_done(self) -> bool:
+        """Every choice has had its last event."""
+        return self._num_running == 0
+
+    def usage(self) -> Usage:
+        choices = self._choices.values()
+        return Usage(
+            num_prompt=sum(map(len, self.request.prompts)),
+            num_output=sum(choice.num_tokens for choice in choices),
+            num_cached=sum(choice.num_cached for choice in choices if choice.index % self.request.n == 0),
+        )
+
+    def nudge(self) -> None:
+        """Make a waiting `events` return, with nothing if need be."""
+        self._inbox.nudge()
+
+    async def events(self) -> Iterator[ChoiceEvent]:
+        """What has happened since the last call, in order; `usage` follows as the events are drawn.
+
+        Raises ApiError when a sequence failed, at once or while the events are drawn.
+        """
+        return self._absorb_all(await self._inbox.take())
+
+    def close(self) -> None:
+        self._bridge.cancel(list(self._choices))
+
+    def _absorb_all(self, deltas: list[Delta]) -> Iterator[ChoiceEvent]:
+        for delta in deltas:
+            choice = self._choices[delta.request_id]
+            if choice.is_done:
+                continue  # it came with, or after, the token that completed a stop string
+            if delta.finish in (FinishReason.ERROR, FinishReason.ABORT):
+                raise self._failure(delta)
+            event = choice.absorb(delta)
+            if choice.is_done:
+                self._num_running -= 1
+                self._bridge.stop(delta.request_id)
+            yield event
+
+    def _failure(self, delta: Delta) -> ApiError:
+        if delta.finish is FinishReason.ABORT:
+            # Not by us: after our own cancel nothing of the sequence is delivered.
+            return unavailable("The server ended this request before its answer was whole.", retry_after_s=5)
+        logger.error("sequence %s failed in the engine: %s", delta.request_id, delta.error)
+        return internal_error()
