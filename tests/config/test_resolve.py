@@ -85,10 +85,8 @@ def test_a_stated_share_is_kept() -> None:
 
 def test_weights_over_the_budget_are_refused_with_needed_available_and_what_would_work() -> None:
     message = refusal({"gpu_memory_utilization": 0.0125}, machine=hardware(total=8 * GIB))
-    assert message.startswith(
-        "the model's weights do not fit in memory: needed are 903.6 MiB (weights 538 MiB"
-    )
-    assert "available are 102.4 MiB: 0.0125 (as asked) of 8 GiB" in message
+    assert message.startswith("the model's weights do not fit in memory: needed are 904 MiB (weights 538 MiB")
+    assert "available are 102 MiB: 0.0125 (as asked) of 8 GiB" in message
     assert "--gpu-memory-utilization 0.12;" in message
 
 
@@ -170,7 +168,7 @@ def test_a_pool_smaller_than_a_block_is_refused_with_the_size_of_one() -> None:
 
 def test_a_stated_pool_that_memory_does_not_hold_is_refused() -> None:
     message = refusal({"kv_cache_memory": "7.5GiB"}, machine=hardware(total=8 * GIB))
-    assert "needed are 8.4 GiB" in message
+    assert "needed are 8.38 GiB" in message
     fitting = re.findall(r"--kv-cache-memory (\d+MiB)", message)[0]
     resolved({"kv_cache_memory": fitting}, hardware(total=8 * GIB))
 
@@ -267,7 +265,7 @@ def test_the_table_at_start_says_all_that_memory_goes_to() -> None:
     text = render(startup_table(resolved(machine=hardware(total=1500 * MIB))))
     lines = text.splitlines()
     for name, value in [
-        ("memory in all", "1.5 GiB  /sys/fs/cgroup/memory.max"),
+        ("memory in all", "1.46 GiB  /sys/fs/cgroup/memory.max"),
         ("weights", "538 MiB"),
         ("workspace", "32 MiB"),
         ("KV cache", "90 MiB  blocks: 128, each of 16 tokens and 720 KiB"),

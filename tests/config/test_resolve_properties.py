@@ -108,7 +108,7 @@ def check_promises(asked: Asked, machine: Hardware, takes: Footprint, result: Re
         assert 0 <= asked["kv_cache_memory"] - memory.pool_bytes < memory.block_bytes
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(cases())
 def test_a_result_keeps_its_promises_and_a_refusal_has_numbers_and_advice(
     case: tuple[Asked, Hardware, Footprint],
@@ -133,7 +133,7 @@ def settings_in(advice: str) -> Asked:
     return {name: value or True for name, value in pairs if name != "dtype"}
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(cases())
 def test_each_setting_that_a_single_refusal_advises_works(case: tuple[Asked, Hardware, Footprint]) -> None:
     asked, machine, takes = case
@@ -151,7 +151,7 @@ def test_each_setting_that_a_single_refusal_advises_works(case: tuple[Asked, Har
             attempt(changed | change, machine, takes)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(cases(), st.integers(0, 4 * GIB))
 def test_more_free_memory_never_turns_a_result_into_a_refusal(
     case: tuple[Asked, Hardware, Footprint], extra: int

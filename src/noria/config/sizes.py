@@ -43,14 +43,17 @@ def _scale(text: str, units: dict[str, int]) -> int:
 
 
 def format_size(num_bytes: int) -> str:
-    """For people: `270.5 MiB`. At most one decimal, rounded to nearest."""
+    """For people: `1.46 GiB`, `270 MiB`. Three digits, rounded to nearest; all of them for a few bytes."""
     if abs(num_bytes) < 1024:
         return f"{num_bytes} bytes"
     power = 1
-    # 1023.95 would be rounded to 1024.0 of its unit: the next one says it better.
-    while power < len(_BINARY_UNITS) and abs(num_bytes) / 1024**power >= 1023.95:
+    # From 999.5 on a fourth digit would be needed: the next unit says it with three.
+    while power < len(_BINARY_UNITS) and abs(num_bytes) / 1024**power >= 999.5:
         power += 1
-    return f"{num_bytes / 1024**power:.1f}".removesuffix(".0") + f" {_BINARY_UNITS[power - 1]}"
+    value = num_bytes / 1024**power
+    decimals = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
+    digits = f"{value:.{decimals}f}"
+    return f"{digits.rstrip('0').rstrip('.') if decimals else digits} {_BINARY_UNITS[power - 1]}"
 
 
 def flag_size(num_bytes: int) -> str:
