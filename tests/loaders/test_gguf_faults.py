@@ -1,5 +1,6 @@
 """Damaged, hostile and foreign GGUF files: refused at opening, by a ModelError, whatever is wrong."""
 
+import os
 import struct
 
 import numpy as np
@@ -56,8 +57,8 @@ def tensor(name: str, dims: tuple[int, ...], kind: int = 0, offset: int = 0) -> 
 def test_a_file_cut_anywhere_is_refused_as_truncated(path, whole):
     path.write_bytes(whole)
     end = max(stored.offset + stored.num_bytes for stored in read_gguf(path).tensors.values())
-    for length in range(end):
-        path.write_bytes(whole[:length])
+    for length in reversed(range(end)):
+        os.truncate(path, length)
         with pytest.raises(ModelError, match=r"truncated|the file is empty"):
             GgufCheckpoint(path)
     path.write_bytes(whole[:end])
@@ -65,7 +66,7 @@ def test_a_file_cut_anywhere_is_refused_as_truncated(path, whole):
 
 
 @given(st.data())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 def test_changed_bytes_either_load_or_are_refused(tmp_path_factory, whole, data):
     damaged = bytearray(whole)
     for _ in range(data.draw(st.integers(1, 4))):

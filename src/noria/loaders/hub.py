@@ -56,7 +56,7 @@ def fetch(model: HubId, revision: str | None) -> Path:
     files = [prefix + part for part in part_names(name)]
     path = Path(_snapshot(model, revision, files, [])) / model.file
     if not path.is_file():
-        raise ModelError(f"{model.repo}: the repository has no file {model.file}")
+        raise ModelError(f"{model.repo}: no file {model.file} in the repository, or in its copy used offline")
     return path
 
 

