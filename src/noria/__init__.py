@@ -1,0 +1,45 @@
+"""Noria: an LLM inference serving engine. `from noria import LLM, SamplingParams`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from noria.config.errors import ConfigError, EngineError, ModelError, NoriaError, RequestError
+    from noria.offline.llm import LLM
+    from noria.offline.outputs import CompletionOutput, RequestOutput
+    from noria.sampling.params import SamplingParams
+
+__version__ = "0.1.0"
+
+# Imported when first used: `import noria` is quick, and needs no torch.
+_HOMES = {
+    "LLM": "noria.offline.llm",
+    "CompletionOutput": "noria.offline.outputs",
+    "RequestOutput": "noria.offline.outputs",
+    "SamplingParams": "noria.sampling.params",
+    "ConfigError": "noria.config.errors",
+    "EngineError": "noria.config.errors",
+    "ModelError": "noria.config.errors",
+    "NoriaError": "noria.config.errors",
+    "RequestError": "noria.config.errors",
+}
+
+__all__ = [
+    "LLM",
+    "CompletionOutput",
+    "ConfigError",
+    "EngineError",
+    "ModelError",
+    "NoriaError",
+    "RequestError",
+    "RequestOutput",
+    "SamplingParams",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'noria' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

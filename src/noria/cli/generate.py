@@ -1,0 +1,121 @@
+"""`noria generate`: prompts in, outputs out."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from noria.cli.command import Command
+from noria.cli.loading import load, sampling_params
+from noria.config.errors import RequestError
+from noria.config.generating import GenerateOptions
+from noria.offline.job import News
+from noria.offline.llm import LLM
+from noria.offline.outputs import CompletionOutput, RequestOutput
+from noria.sampling.params import SamplingParams
+
+_EXAMPLES = """\
+examples:
+  noria generate -p "The capital of France is" --max-tokens 8 --temperature 0
+  noria generate --chat -p "Name three rivers." -p "Name three lakes."
+  noria generate --json --max-tokens 64 < prompts.txt > outputs.jsonl
+  noria generate -p "Once" -p "Twice" --trace steps.json
+"""
+
+
+def run(options: GenerateOptions) -> int:
+    prompts = list(options.prompts.prompt) or _lines(sys.stdin)
+    if not prompts:
+        raise RequestError(
+            "there is no prompt: give --prompt, or one prompt a line on standard input", "prompt"
+        )
+    with load(options.engine) as llm:
+        params = sampling_params(
+            options.sampling, llm, n=options.prompts.n, ignore_eos=options.prompts.ignore_eos
+        )
+        try:
+            is_lone = len(prompts) == 1 and params.n == 1 and not options.prompts.json
+            failed = (_print_stream if is_lone else _print_batch)(llm, prompts, params, options)
+        finally:
+            if options.prompts.trace is not None:
+                llm.save_trace(options.prompts.trace)
+                print(f"trace: {options.prompts.trace}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _lines(stream: Any) -> list[str]:
+    return [line.rstrip("\n") for line in stream if line.strip()]
+
+
+def _print_stream(llm: LLM, prompts: Sequence[str], params: SamplingParams, options: GenerateOptions) -> bool:
+    """Write the one output as it comes. Returns whether it failed."""
+    error = None
+    for news in _news(llm, prompts[0], params, options):
+        print(news.text, end="", flush=True)
+        error = news.output.error
+    print()
+    if error is not None:
+        print(f"noria generate: {error}", file=sys.stderr)
+    return error is not None
+
+
+def _news(llm: LLM, prompt: str, params: SamplingParams, options: GenerateOptions) -> Iterator[News]:
+    if options.prompts.chat:
+        return llm.stream_chat(_as_chat(prompt), params)
+    return llm.stream(prompt, params)
+
+
+def _print_batch(llm: LLM, prompts: Sequence[str], params: SamplingParams, options: GenerateOptions) -> bool:
+    """Run all prompts as one batch. Returns whether any failed."""
+    show_progress = sys.stderr.isatty()
+    if options.prompts.chat:
+        results = llm.chat([_as_chat(prompt) for prompt in prompts], params, show_progress=show_progress)
+    else:
+        results = llm.generate(prompts, params, show_progress=show_progress)
+    form = _as_json if options.prompts.json else _as_text
+    for prompt, result in zip(prompts, results, strict=True):
+        print(form(prompt, result))
+    return any(output.error is not None for result in results for output in result.outputs)
+
+
+def _as_chat(prompt: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": prompt}]
+
+
+def _as_text(prompt: str, result: RequestOutput) -> str:
+    lines = [f"--- {prompt}"]
+    for output in result.outputs:
+        lines.append(output.text if output.error is None else f"error: {output.error}")
+    return "\n".join(lines)
+
+
+def _as_json(prompt: str, result: RequestOutput) -> str:
+    record = {
+        "prompt": prompt,
+        "num_prompt_tokens": len(result.prompt_token_ids),
+        "num_cached_tokens": result.num_cached_tokens,
+        "outputs": [_output_as_json(output) for output in result.outputs],
+    }
+    return json.dumps(record, ensure_ascii=False)
+
+
+def _output_as_json(output: CompletionOutput) -> dict[str, Any]:
+    return {
+        "text": output.text,
+        "token_ids": output.token_ids,
+        "finish_reason": output.finish_reason,
+        "stop_reason": output.stop_reason,
+        "error": output.error,
+    }
+
+
+COMMAND = Command(
+    name="generate",
+    summary="complete prompts and print the outputs",
+    description="Complete one prompt or many, as one batch, with a model in this process.",
+    examples=_EXAMPLES,
+    options=GenerateOptions,
+    run=run,
+)

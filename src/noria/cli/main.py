@@ -1,0 +1,75 @@
+"""The command line: `noria SUBCOMMAND`."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+
+from noria import __version__
+from noria.cli import chat, generate, pull, serve
+from noria.cli.command import Command, HelpFormatter
+from noria.config.errors import ConfigError, NoriaError
+
+COMMANDS: tuple[Command, ...] = (serve.COMMAND, chat.COMMAND, generate.COMMAND, pull.COMMAND)
+
+_USAGE_STATUS = 2
+_FAILURE_STATUS = 1
+_INTERRUPTED_STATUS = 130
+
+_EPILOG = """\
+start here:
+  noria pull smollm2         fetch the small default model (94 MiB)
+  noria chat                 talk to it in this terminal
+  noria serve                serve it to any OpenAI client at http://127.0.0.1:8000/v1
+  noria serve MODEL --help   everything that can be set, and why
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a subcommand; the return value is the process's exit status."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    parser = _parser()
+    namespace, unknown = parser.parse_known_args(arguments)
+    if namespace.command is None:
+        parser.print_help()
+        return _USAGE_STATUS
+    command: Command = namespace.command
+    try:
+        return command.run(command.read(namespace, unknown))
+    except NoriaError as error:
+        print(f"noria {command.name}: {error}", file=sys.stderr)
+        return _USAGE_STATUS if isinstance(error, ConfigError) else _FAILURE_STATUS
+    except KeyboardInterrupt:
+        return _INTERRUPTED_STATUS
+    except BrokenPipeError:
+        # Whoever read the output has had enough; closing would complain once more.
+        sys.stdout = None  # type: ignore[assignment]
+        return _FAILURE_STATUS
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="noria",
+        description="Noria serves open-weight language models: continuous batching over a paged KV cache, the "
+        "OpenAI API, no accelerator needed.",
+        epilog=_EPILOG,
+        formatter_class=HelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"noria {__version__}")
+    parser.set_defaults(command=None)
+    subparsers = parser.add_subparsers(title="subcommands", metavar="SUBCOMMAND")
+    for command in COMMANDS:
+        subparser = subparsers.add_parser(
+            command.name,
+            help=command.summary,
+            description=command.description,
+            epilog=command.examples,
+            formatter_class=HelpFormatter,
+            allow_abbrev=False,
+        )
+        subparser.set_defaults(command=command)
+        command.add_arguments(subparser)
+    return parser

@@ -1,0 +1,90 @@
+"""`noria serve`: a model behind the OpenAI API."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from noria.cli.command import Command
+from noria.config.report import notices, render, startup_table
+from noria.config.resolved import Resolved
+from noria.config.serving import ServeOptions
+from noria.engine.build import OpenedModel, open_model, start_engine
+from noria.engine.trace import chrome_trace
+from noria.offline.progress import bytes_progress
+from noria.server.app import create_app
+from noria.server.lifecycle import run as run_server
+from noria.server.served import ServedModel
+from noria.tokenize.tokenizer import Tokenizer, build_tokenizer
+
+_EXAMPLES = """\
+examples:
+  noria serve                              the small default model, at http://127.0.0.1:8000/v1
+  noria serve ./model.gguf --port 9000
+  noria serve ./my-model --max-model-len 8k --kv-cache-memory 2GiB
+  noria serve org/name --served-model-name small tiny --api-key "$KEY" --host 0.0.0.0
+
+ask it:
+  curl http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' \\
+    -d '{"messages": [{"role": "user", "content": "What is a noria?"}]}'
+"""
+
+
+def run(options: ServeOptions) -> int:
+    opened = open_model(options.engine.model)
+    tokenizer = build_tokenizer(opened.tokenizer)
+    with bytes_progress("Loading weights", is_shown=sys.stderr.isatty()) as progress:
+        engine = start_engine(opened, options.engine, _show, progress)
+    recorder = engine.client.recorder
+    try:
+        app = create_app(
+            engine.client,
+            _served(opened, tokenizer, engine.resolved, options),
+            options.server,
+            lambda: chrome_trace(recorder.steps(), recorder.requests()),
+        )
+        return run_server(app, options.server)
+    finally:
+        engine.client.shutdown()
+
+
+def _show(resolved: Resolved) -> None:
+    """The start-up table, before weights are read."""
+    print(render(startup_table(resolved)), file=sys.stderr)
+    for notice in notices(resolved):
+        print(f"note: {notice}", file=sys.stderr)
+
+
+def _served(
+    opened: OpenedModel, tokenizer: Tokenizer, resolved: Resolved, options: ServeOptions
+) -> ServedModel:
+    config, cache = resolved.config, resolved.config.cache
+    return ServedModel(
+        names=options.server.served_model_name or (opened.name,),
+        tokenizer=tokenizer,
+        max_model_len=config.scheduler.max_model_len,
+        vocab_size=config.model.vocab_size,
+        max_logprobs=options.server.max_logprobs,
+        created=int(time.time()),
+        generation_defaults=opened.generation_defaults,
+        cache_labels={
+            "block_size": str(cache.block_size),
+            "num_gpu_blocks": str(cache.num_blocks),
+            "cache_dtype": config.dtype,
+            "enable_prefix_caching": str(cache.enable_prefix_caching),
+            "gpu_memory_utilization": str(options.engine.memory.gpu_memory_utilization),
+            "kv_cache_size_tokens": str(resolved.memory.num_tokens),
+            "kv_cache_max_concurrency": str(resolved.memory.num_longest_requests),
+        },
+        seed=config.seed,
+    )
+
+
+COMMAND = Command(
+    name="serve",
+    summary="serve a model over the OpenAI API",
+    description="Serve a model over the OpenAI API. An existing client only changes its address.",
+    examples=_EXAMPLES,
+    options=ServeOptions,
+    run=run,
+)

@@ -1,0 +1,136 @@
+"""Where the concrete classes meet: from what was asked to a running engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from noria.config.asked import EngineOptions, ModelOptions
+from noria.config.engine import EngineConfig
+from noria.config.errors import ConfigError
+from noria.config.hardware import probe_cpu
+from noria.config.resolve import resolve, resolve_dtype
+from noria.config.resolved import Resolved
+from noria.config.tokenizer import TokenizerSpec
+from noria.core.clock import MonotonicClock
+from noria.core.kv import KVCacheManager
+from noria.core.outputs import Delta
+from noria.core.policies import choose_policies
+from noria.core.scheduler import Scheduler
+from noria.engine.in_process import InProcessClient
+from noria.engine.loop import EngineLoop
+from noria.engine.records import Recorder
+from noria.engine.runner_api import Runner
+from noria.kernels.ops import BackendOptions
+from noria.kernels.select import load_backend
+from noria.loaders.checkpoint import Checkpoint
+from noria.loaders.hf_tokenizer import HfTokenizer
+from noria.loaders.pull import DEFAULT_MODEL
+from noria.loaders.resolve import open_checkpoint
+from noria.models.build import build_model, cache_shape
+from noria.models.footprint import footprint
+from noria.models.stored import StoredModel
+from noria.runner.runner import ModelRunner
+
+Progress = Callable[[int, int], None]  # (bytes read, bytes to read), as stored
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedModel:
+    """A model whose files were found and checked; no weights are in memory yet.
+
+    name: as it was asked for. generation_defaults: sampling values its makers recommend, unless declined.
+    """
+
+    name: str
+    checkpoint: Checkpoint
+    tokenizer: TokenizerSpec
+    generation_defaults: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """A running engine, and how its settings came about."""
+
+    client: InProcessClient
+    resolved: Resolved
+
+
+def open_model(options: ModelOptions) -> OpenedModel:
+    """Find, open and check a model's files. Raises ModelError, ConfigError."""
+    name = options.model or DEFAULT_MODEL
+    checkpoint = open_checkpoint(name, options.revision)
+    takes_defaults = options.generation_config == "auto"
+    defaults = checkpoint.generation_defaults.values if takes_defaults else {}
+    return OpenedModel(name, checkpoint, _tokenizer_spec(options, checkpoint), defaults)
+
+
+def start_engine(
+    opened: OpenedModel,
+    options: EngineOptions,
+    on_resolved: Callable[[Resolved], None],
+    progress: Progress | None = None,
+) -> Engine:
+    """Settle the settings, load the weights and start stepping.
+
+    on_resolved: told of the settings before weights are read. progress: of the reading.
+    Raises ConfigError for settings that cannot work, ModelError for a checkpoint that does not hold its model.
+    """
+    checkpoint = opened.checkpoint
+    make_backend = load_backend("cpu")  # before memory is looked at: what the libraries take is taken
+    hardware = probe_cpu()
+    model_config = StoredModel(checkpoint).config
+    sizes = footprint(model_config, resolve_dtype(options, hardware))
+    resolved = resolve(options, model_config, hardware, sizes, opened.name)
+    on_resolved(resolved)
+    config = resolved.config
+    shape = cache_shape(config.model, config.cache.block_size, config.cache.num_blocks)
+    backend = make_backend(BackendOptions(config.dtype, config.device, config.num_threads, shape))
+    model = build_model(checkpoint, backend, config.scheduler.max_model_len, progress)
+    checkpoint.close()
+    runner = ModelRunner(model, config.model.eos_token_ids, config.cache.block_size)
+    return Engine(InProcessClient(loop_factory(config, runner), config), resolved)
+
+
+def loop_factory(
+    config: EngineConfig, runner: Runner
+) -> Callable[[Callable[[list[Delta]], None]], EngineLoop]:
+    """Makes the loop of a real engine over any runner, once it is known what takes the deltas."""
+
+    def make(publish: Callable[[list[Delta]], None]) -> EngineLoop:
+        scheduler = Scheduler(
+            config.scheduler,
+            choose_policies(config.scheduler),
+            KVCacheManager(config.cache),
+            config.model.eos_token_ids,
+        )
+        return EngineLoop(scheduler, runner, MonotonicClock(), Recorder(), config.model_name, publish)
+
+    return make
+
+
+def _tokenizer_spec(options: ModelOptions, checkpoint: Checkpoint) -> TokenizerSpec:
+    spec = checkpoint.tokenizer
+    if options.tokenizer is not None:
+        spec = _other_tokenizer(options.tokenizer, checkpoint)
+    if options.chat_template is not None:
+        spec = replace(spec, chat_templates=(("default", _read_template(options.chat_template)),))
+    return spec
+
+
+def _other_tokenizer(path: str, checkpoint: Checkpoint) -> TokenizerSpec:
+    if path.endswith(".gguf"):
+        other = open_checkpoint(path)
+        other.close()
+        return other.tokenizer
+    config = checkpoint.config
+    return HfTokenizer(Path(path)).spec(config.bos_token_id, config.eos_token_ids)
+
+
+def _read_template(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"chat_template {path} cannot be read: {error}") from error

@@ -1,0 +1,175 @@
+"""The offline API: a model in this process, prompts in, outputs out."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from noria.config.asked import EngineOptions
+from noria.config.parse import from_mapping
+from noria.config.report import notices
+from noria.config.resolved import Resolved
+from noria.engine.build import open_model, start_engine
+from noria.engine.trace import chrome_trace
+from noria.offline.job import Job, News
+from noria.offline.outputs import RequestOutput
+from noria.offline.progress import GenerationProgress, bytes_progress
+from noria.offline.prompts import Prompt, PromptType, as_list, params_for, read_prompt
+from noria.sampling.params import SamplingParams
+from noria.sampling.validate import check_against_vocabulary
+from noria.tokenize.chat_template import ChatOptions
+from noria.tokenize.tokenizer import Tokenizer, build_tokenizer
+
+Conversation = Sequence[Mapping[str, Any]]
+ALL_LOGPROBS = -1
+
+logger = logging.getLogger("noria")
+
+
+class LLM:
+    """A model, its tokenizer and a running engine.
+
+    model: a path to a GGUF file or a safetensors directory, a hub id, or None for the embedded default model.
+    settings: as flags of `noria serve` spell them, with underscores (max_model_len=4096, kv_cache_memory="1GiB").
+    show_progress: a bar while weights load.
+
+        from noria import LLM, SamplingParams
+        llm = LLM()
+        [result] = llm.generate("The capital of France is", SamplingParams(temperature=0, max_tokens=8))
+        print(result.outputs[0].text)
+
+    Raises ModelError, ConfigError. Usable as a context manager; `close` frees the model.
+    """
+
+    def __init__(
+        self, model: str | PathLike[str] | None = None, *, show_progress: bool = True, **settings: Any
+    ) -> None:
+        given = settings if model is None else {**settings, "model": str(model)}
+        self._start(from_mapping(EngineOptions, given), show_progress)
+
+    @classmethod
+    def from_options(cls, options: EngineOptions, show_progress: bool = True) -> LLM:
+        """An LLM of options that were read already."""
+        llm = cls.__new__(cls)
+        llm._start(options, show_progress)
+        return llm
+
+    def _start(self, options: EngineOptions, show_progress: bool) -> None:
+        opened = open_model(options.model)
+        self.name = opened.name
+        self.tokenizer: Tokenizer = build_tokenizer(opened.tokenizer)
+        self.generation_defaults = opened.generation_defaults
+        with bytes_progress("Loading weights", is_shown=show_progress) as progress:
+            engine = start_engine(opened, options, _tell, progress)
+        self.client = engine.client
+        self.resolved = engine.resolved
+        self._random = Random(self.resolved.config.seed)
+
+    def generate(
+        self,
+        prompts: PromptType | Sequence[PromptType],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        show_progress: bool = True,
+    ) -> list[RequestOutput]:
+        """Outputs for one prompt or several, in their order.
+
+        sampling_params: one for all, or one each. Raises RequestError, before anything is computed, for a
+        prompt that cannot be served. A request that fails by itself (a logits processor raised) has
+        finish_reason "error"; the others go on.
+        """
+        read = [read_prompt(prompt, self.tokenizer) for prompt in as_list(prompts)]
+        return self._run(read, params_for(sampling_params, len(read)), show_progress)
+
+    def chat(
+        self,
+        messages: Conversation | Sequence[Conversation],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        options: ChatOptions | None = None,
+        show_progress: bool = True,
+    ) -> list[RequestOutput]:
+        """As generate, for one conversation or several (lists of {"role", "content"})."""
+        several = [messages] if messages and isinstance(messages[0], Mapping) else list(messages)
+        read = [self._read_chat(conversation, options) for conversation in several]  # type: ignore[arg-type]
+        return self._run(read, params_for(sampling_params, len(read)), show_progress)
+
+    def stream(self, prompt: PromptType, sampling_params: SamplingParams | None = None) -> Iterator[News]:
+        """The outputs of one prompt as they come. Leaving the iteration early cancels what still runs."""
+        return self._stream(read_prompt(prompt, self.tokenizer), sampling_params)
+
+    def stream_chat(
+        self,
+        conversation: Conversation,
+        sampling_params: SamplingParams | None = None,
+        options: ChatOptions | None = None,
+    ) -> Iterator[News]:
+        """As stream, for one conversation."""
+        return self._stream(self._read_chat(conversation, options), sampling_params)
+
+    def save_trace(self, path: str | PathLike[str]) -> None:
+        """Write the recent steps and requests in Chrome's trace format (Perfetto and chrome://tracing open it)."""
+        recorder = self.client.recorder
+        trace = chrome_trace(recorder.steps(), recorder.requests())
+        Path(path).write_text(json.dumps(trace), encoding="utf-8")
+
+    def close(self) -> None:
+        """Stop the engine. What is still running is cancelled."""
+        self.client.shutdown()
+
+    def __enter__(self) -> LLM:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _read_chat(self, conversation: Conversation, options: ChatOptions | None) -> Prompt:
+        text = self.tokenizer.render_chat(conversation, options)
+        return Prompt(text, tuple(self.tokenizer.encode(text, add_special_tokens=False)))
+
+    def _job(self, prompts: Sequence[Prompt], params: Sequence[SamplingParams]) -> Job:
+        for asked in params:
+            check_against_vocabulary(asked, self.resolved.config.model.vocab_size, ALL_LOGPROBS)
+        job = Job(self.client, self.tokenizer, self._random)
+        job.submit(prompts, params)
+        return job
+
+    def _run(
+        self, prompts: Sequence[Prompt], params: Sequence[SamplingParams], show_progress: bool
+    ) -> list[RequestOutput]:
+        job = self._job(prompts, params)
+        try:
+            _gather(job, show_progress)
+        finally:
+            job.cancel()
+        return job.requests
+
+    def _stream(self, prompt: Prompt, params: SamplingParams | None) -> Iterator[News]:
+        job = self._job([prompt], params_for(params, 1))
+        try:
+            yield from job.news()
+        finally:
+            job.cancel()
+
+
+def _tell(resolved: Resolved) -> None:
+    for notice in notices(resolved):
+        logger.warning(notice)
+
+
+def _gather(job: Job, show_progress: bool) -> None:
+    if not show_progress:
+        for _ in job.news():
+            pass
+        return
+    seen: set[str] = set()
+    with GenerationProgress(sum(len(request.outputs) for request in job.requests)) as progress:
+        for news in job.news():
+            progress.count_tokens(news.num_tokens)
+            if news.output.finish_reason is not None:
+                is_first = news.request.request_id not in seen
+                seen.add(news.request.request_id)
+                progress.finish_output(len(news.request.prompt_token_ids) if is_first else 0)

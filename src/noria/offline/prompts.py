@@ -1,0 +1,53 @@
+"""The forms in which the offline API takes prompts and parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from noria.config.errors import RequestError
+from noria.sampling.params import SamplingParams
+from noria.tokenize.tokenizer import Tokenizer
+
+# A text, token ids, or {"prompt": text} or {"prompt_token_ids": ids}.
+PromptType = str | Sequence[int] | Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    text: str | None
+    token_ids: tuple[int, ...]
+
+
+def as_list(prompts: PromptType | Sequence[PromptType]) -> list[PromptType]:
+    """One prompt or several: several."""
+    if isinstance(prompts, (str, Mapping)) or (prompts and isinstance(prompts[0], int)):
+        return [prompts]  # type: ignore[list-item]
+    return list(prompts)  # type: ignore[arg-type]
+
+
+def read_prompt(prompt: PromptType, tokenizer: Tokenizer) -> Prompt:
+    """Raises RequestError for a prompt of another form."""
+    if isinstance(prompt, Mapping):
+        known = [key for key in ("prompt_token_ids", "prompt") if key in prompt]
+        if len(known) != 1 or len(prompt) != 1:
+            raise RequestError(
+                f'a prompt mapping holds "prompt" or "prompt_token_ids" and nothing else, got {sorted(prompt)}',
+                "prompt",
+            )
+        prompt = prompt[known[0]]
+    if isinstance(prompt, str):
+        return Prompt(prompt, tuple(tokenizer.encode(prompt)))
+    if isinstance(prompt, Sequence) and all(isinstance(i, int) and not isinstance(i, bool) for i in prompt):
+        return Prompt(None, tuple(prompt))
+    raise RequestError(f"a prompt is a text or a list of token ids, got {type(prompt).__name__}", "prompt")
+
+
+def params_for(params: SamplingParams | Sequence[SamplingParams] | None, count: int) -> list[SamplingParams]:
+    """Parameters for each of `count` prompts: the same for all, or one each."""
+    if params is None or isinstance(params, SamplingParams):
+        return [params or SamplingParams()] * count
+    if len(params) != count:
+        raise RequestError(f"{len(params)} sampling params for {count} prompts: give one, or one each")
+    return list(params)

@@ -1,0 +1,64 @@
+"""A real server on a real model, in this process, for tests over HTTP."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from noria.config.parse import from_mapping
+from noria.config.serving import ServeOptions
+from noria.engine.build import open_model, start_engine
+from noria.engine.in_process import InProcessClient
+from noria.engine.trace import chrome_trace
+from noria.server.app import create_app
+from noria.server.lifecycle import listen, make_server
+from noria.server.served import ServedModel
+from noria.tokenize.tokenizer import Tokenizer, build_tokenizer
+
+
+@dataclass
+class Serving:
+    """A running server. url: without a path."""
+
+    url: str
+    engine: InProcessClient
+    tokenizer: Tokenizer
+
+    def check_clean(self) -> None:
+        """Assert that nothing runs or waits, and that every block is accounted for."""
+        stats = self.engine.stats()
+        assert (stats.num_running, stats.num_waiting, stats.num_blocks_used) == (0, 0, 0), stats
+        self.engine._loop.scheduler.check()
+
+
+@contextmanager
+def serving(**settings: object) -> Iterator[Serving]:
+    """Serve `settings["model"]` with settings as flags spell them, until the block ends."""
+    options = from_mapping(ServeOptions, {"uvicorn_log_level": "warning", **settings})
+    opened = open_model(options.engine.model)
+    tokenizer = build_tokenizer(opened.tokenizer)
+    engine = start_engine(opened, options.engine, lambda resolved: None)
+    config, recorder = engine.resolved.config, engine.client.recorder
+    served = ServedModel(
+        names=options.server.served_model_name or ("test",),
+        tokenizer=tokenizer,
+        max_model_len=config.scheduler.max_model_len,
+        vocab_size=config.model.vocab_size,
+        generation_defaults=opened.generation_defaults,
+        seed=config.seed,
+    )
+    app = create_app(
+        engine.client, served, options.server, lambda: chrome_trace(recorder.steps(), recorder.requests())
+    )
+    server, listener = make_server(app, options.server), listen("127.0.0.1", 0)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    try:
+        # The socket listens already: connections wait in its queue until the server takes them.
+        yield Serving(f"http://127.0.0.1:{listener.getsockname()[1]}", engine.client, tokenizer)
+    finally:
+        server.should_exit = True
+        thread.join(timeout=20)
+        engine.client.shutdown()
