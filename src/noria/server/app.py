@@ -73,7 +73,7 @@ def create_app(
     client.recorder.add_listener(engine_metrics)
     service = Service(served, options, limits, bridge, http_metrics)
 
-    app = FastAPI(title="Noria", version=installed_version(), lifespan=_lifespan(watch, service))
+    app = FastAPI(title="Noria", version=installed_version(), lifespan=_lifespan(watch, service), redirect_slashes=False)
     app.state.switchboard = Switchboard(gate, bridge, limits)
     app.include_router(probe_routes(watch, gate, Exposition(engine_metrics, http_metrics)))
     app.include_router(model_routes(served))

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from noria.server.connection import while_connected
 from noria.server.encoders.reply import DONE_FRAME, KEEP_ALIVE_FRAME, Encoder, frame
-from noria.server.errors import as_api_error
+from noria.server.errors import ApiError, as_api_error
 from noria.server.turn import Turn
 
 logger = logging.getLogger("noria.server")
@@ -51,10 +51,9 @@ class EventStream(Response):
             await self._write_events(send)
             last = self._encoder.end()
         except Exception as error:
-            refusal = as_api_error(error)
-            if refusal.status == 500:
+            if not isinstance(error, ApiError):
                 logger.exception("stream %s failed", self._turn.request.request_id)
-            last = frame(refusal.body()) + DONE_FRAME
+            last = frame(as_api_error(error).body()) + DONE_FRAME
         await _send_part(send, last, more=False)
 
     async def _write_events(self, send: Send) -> None:
@@ -62,15 +61,25 @@ class EventStream(Response):
         try:
             await _send_part(send, self._encoder.begin())
             while not self._turn.is_done:
-                events = await self._turn.events()
-                frames = b"".join(map(self._encoder.encode, events))
-                if not frames and silence.is_over_long:
-                    frames = KEEP_ALIVE_FRAME
-                if frames:
-                    await _send_part(send, frames)
+                said = await self._write_batch(send)
+                if not said and silence.is_over_long:
+                    await _send_part(send, KEEP_ALIVE_FRAME)
+                if said or silence.is_over_long:
                     silence.broken()
         finally:
             silence.end()
+
+    async def _write_batch(self, send: Send) -> bool:
+        """Write everything that is there; False if it says nothing. What precedes a failure is written too."""
+        frames: list[bytes] = []
+        try:
+            for event in await self._turn.events():
+                frames.append(self._encoder.encode(event))
+        finally:
+            content = b"".join(frames)
+            if content:
+                await _send_part(send, content)
+        return bool(content)
 
 
 class _Silence:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from noria.server.errors import ApiError
@@ -39,6 +40,17 @@ def split_prompts(prompt: Any, max_prompts: int) -> list[Prompt]:
         )
     kind = type(prompts[0])
     return [_checked(item, kind) for item in prompts]
+
+
+def check_token_ids(token_ids: Sequence[int], vocab_size: int) -> None:
+    """Raises ApiError for a prompt that is empty or has ids that the model does not know."""
+    if not token_ids:
+        raise ApiError("prompt is empty; it needs at least one token", param="prompt")
+    for token_id in (min(token_ids), max(token_ids)):
+        if not 0 <= token_id < vocab_size:
+            raise ApiError(
+                f"prompt must hold token ids from 0 to {vocab_size - 1}, got {token_id}", param="prompt"
+            )
 
 
 def _checked(item: Any, kind: type) -> Prompt:
