@@ -1,0 +1,65 @@
+"""The reference backend: torch, op by op, readable and exact."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from noria.config.errors import ConfigError
+from noria.kernels.batch import Batch
+from noria.kernels.ops import BackendOptions, Forward
+from noria.kernels.torch_ops.cache import KvCache
+from noria.kernels.torch_ops.packing import TorchPacker
+from noria.kernels.torch_ops.safe_rows import safe_rows
+from noria.kernels.torch_ops.safe_tiles import safe_tiles
+from noria.kernels.torch_ops.step import Safe, TorchOps
+from noria.kernels.torch_ops.survey import Survey
+from noria.kernels.torch_ops.threads import torch_threads
+
+TILES_BYTES = 16 * 2**20  # what attention gathers and scores at once
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class TorchBackend:
+    """A kernels.ops.Backend. Weights and KV are stored in the asked dtype, everything is computed in float32."""
+
+    def __init__(self, options: BackendOptions) -> None:
+        """ConfigError for an unknown dtype."""
+        if options.dtype not in _DTYPES:
+            raise ConfigError(f"dtype {options.dtype!r} is not supported; supported: {', '.join(_DTYPES)}")
+        dtype = _DTYPES[options.dtype]
+        self.packer = TorchPacker(dtype, options.device)
+        self._options = options
+        self._cache = KvCache(options.cache, dtype, options.device)
+
+    def compile(self, forward: Forward) -> TorchProgram:
+        """Find out which shapes keep a row's bits in this model's products."""
+        survey, num_threads = Survey(forward), self._options.num_threads
+        (heads,) = survey.heads  # one shape of attention, as there is one cache
+        shape = (heads.num_kv_heads, heads.group, heads.head_dim)
+        with torch.inference_mode():
+            tiles = safe_tiles(*shape, TILES_BYTES, num_threads)
+            safe = Safe(safe_rows(survey.panel_shapes, num_threads), tiles)
+        return TorchProgram(forward, self._cache, safe, self._options)
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        self._cache.copy_blocks(pairs)
+
+
+class TorchProgram:
+    """A kernels.ops.Program that calls the model's forward anew for each batch."""
+
+    def __init__(self, forward: Forward, cache: KvCache, safe: Safe, options: BackendOptions) -> None:
+        self._forward = forward
+        self._cache = cache
+        self._safe = safe
+        self._options = options
+
+    def run(self, batch: Batch) -> np.ndarray:
+        # Both settings belong to the calling thread, and the engine's is not the one that built the model.
+        with torch.inference_mode(), torch_threads(self._options.num_threads):
+            logits = self._forward(TorchOps(batch, self._cache, self._safe, self._options.device))
+            return logits.cpu().numpy()

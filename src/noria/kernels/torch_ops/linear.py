@@ -1,0 +1,45 @@
+"""Linear layers by row pieces of safe sizes, over panels of the weight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from noria.kernels.torch_ops.products import multiply
+
+PANEL_ROWS = 2048  # of a weight, taken at once
+
+
+@dataclass(frozen=True, slots=True)
+class LinearWeight:
+    """matrix: [N, K] in the serving dtype. bias: [N] float32."""
+
+    matrix: torch.Tensor
+    bias: torch.Tensor | None = None
+
+    def panel_shapes(self) -> set[tuple[int, int]]:
+        return {tuple(panel.shape) for panel in self.matrix.split(PANEL_ROWS)}
+
+
+def linear(x: torch.Tensor, weight: LinearWeight, pieces: tuple[int, ...]) -> torch.Tensor:
+    """x: [M, K] float32, M the sum of pieces -> [M, N] float32.
+
+    A weight stored in 16 bits is widened panel by panel: products and sums are float32 in every dtype.
+    """
+    out = torch.empty(x.shape[0], weight.matrix.shape[0], device=x.device)
+    for panel, columns in zip(_widened(weight.matrix), out.split(PANEL_ROWS, 1), strict=True):
+        for rows, target in zip(x.split(pieces), columns.split(pieces), strict=True):
+            multiply(rows, panel, target)
+    return out if weight.bias is None else out.add_(weight.bias)
+
+
+def _widened(matrix: torch.Tensor) -> Iterator[torch.Tensor]:
+    panels = matrix.split(PANEL_ROWS)
+    if matrix.dtype == torch.float32:
+        yield from panels
+        return
+    room = torch.empty(panels[0].shape, device=matrix.device)
+    for panel in panels:
+        yield room[: len(panel)].copy_(panel)

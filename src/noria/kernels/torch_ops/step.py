@@ -1,0 +1,110 @@
+"""The ops of kernels.ops, run as they come on one batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from noria.kernels.batch import Batch
+from noria.kernels.ops import Activation, Attention, Norm, QkvProjection
+from noria.kernels.torch_ops.attention import PagedAttention
+from noria.kernels.torch_ops.cache import KvCache
+from noria.kernels.torch_ops.chunks import ChunkTable, chunk_table
+from noria.kernels.torch_ops.linear import LinearWeight, linear
+from noria.kernels.torch_ops.pointwise import gated, rms_norm, rotate_
+from noria.kernels.torch_ops.safe_rows import SafeRows
+from noria.kernels.torch_ops.safe_tiles import SafeTiles
+from noria.kernels.torch_ops.splitting import split
+from noria.kernels.torch_ops.threads import torch_threads
+from noria.kernels.torch_ops.tiles import TileGroup, tile_groups
+
+_ROW_CALL_COST = 12  # rows: what a product costs beside its rows
+
+
+@dataclass(frozen=True, slots=True)
+class Safe:
+    """The shapes that keep a row's bits."""
+
+    rows: SafeRows
+    tiles: SafeTiles
+
+
+class TorchOps:
+    """Ops bound to one batch. Activations have as many rows as the pieces of a linear: T and then some.
+
+    The rows past T hold numbers, but no token: nothing is written to the cache from them or read by others.
+    """
+
+    def __init__(self, batch: Batch, cache: KvCache, safe: Safe, device: str) -> None:
+        self._batch = batch
+        self._cache = cache
+        self._safe = safe
+        self._device = device
+        self._pieces = split(len(batch.token_ids), safe.rows.counts, _ROW_CALL_COST)
+        self._head_pieces = split(len(batch.logit_rows), safe.rows.counts, _ROW_CALL_COST)
+        self._slots = self._tensor(batch.slots)
+        self._positions = self._padded(batch.positions, self._pieces)
+        self._chunks: ChunkTable = chunk_table(batch, cache.shape, cache.zero_slot)
+        self._groups: dict[int, tuple[TileGroup, ...]] = {}  # by window
+        self._turns: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by table
+
+    def embed(self, table: LinearWeight) -> torch.Tensor:
+        token_ids = self._padded(self._batch.token_ids, self._pieces)
+        return table.matrix.index_select(0, token_ids).float()
+
+    def norm_qkv(self, x: torch.Tensor, norm: Norm, projection: QkvProjection, layer: int) -> torch.Tensor:
+        heads = projection.heads
+        qkv = self._linear(_normalised(x, norm), projection.weight, self._pieces)
+        by_head = qkv.view(len(qkv), -1, heads.head_dim)
+        queries, keys, values = by_head.split((heads.num_heads, heads.num_kv_heads, heads.num_kv_heads), 1)
+        for part, head_norm in ((queries, projection.query_norm), (keys, projection.key_norm)):
+            if head_norm is not None:
+                part.copy_(_normalised(part, head_norm))
+        rotate_(by_head[:, : heads.num_heads + heads.num_kv_heads], *self._turn(projection.rope))
+        num_tokens = len(self._slots)
+        self._cache.write(layer, self._slots, keys[:num_tokens], values[:num_tokens])
+        return qkv[:, : heads.query_size]
+
+    def attend(self, q: torch.Tensor, attention: Attention, layer: int) -> torch.Tensor:
+        window, tiles = attention.window, self._safe.tiles
+        if window not in self._groups:
+            self._groups[window] = tile_groups(self._batch, self._chunks, window, tiles, self._device)
+        with torch_threads(tiles.num_threads):
+            paged = PagedAttention(self._cache, layer, attention.heads, attention.scale)
+            return paged.run(q, self._groups[window])
+
+    def linear_add(self, inputs: torch.Tensor, weight: LinearWeight, x: torch.Tensor) -> None:
+        x.add_(self._linear(inputs, weight, self._pieces))
+
+    def norm_glu(
+        self, x: torch.Tensor, norm: Norm, weight: LinearWeight, activation: Activation
+    ) -> torch.Tensor:
+        return gated(self._linear(_normalised(x, norm), weight, self._pieces), activation)
+
+    def lm_head(self, x: torch.Tensor, norm: Norm, weight: LinearWeight) -> torch.Tensor:
+        rows = self._padded(self._batch.logit_rows, self._head_pieces)
+        logits = self._linear(_normalised(x.index_select(0, rows), norm), weight, self._head_pieces)
+        return logits[: len(self._batch.logit_rows)]
+
+    def _linear(self, x: torch.Tensor, weight: LinearWeight, pieces: tuple[int, ...]) -> torch.Tensor:
+        with torch_threads(self._safe.rows.num_threads):
+            return linear(x, weight, pieces)
+
+    def _turn(self, table: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cosines and sines of the batch's positions, [rows, 1, rotary_dim / 2] each."""
+        if id(table) not in self._turns:
+            cos, sin = table.index_select(0, self._positions)[:, None].chunk(2, -1)
+            self._turns[id(table)] = cos, sin
+        return self._turns[id(table)]
+
+    def _padded(self, array: np.ndarray, pieces: tuple[int, ...]) -> torch.Tensor:
+        return self._tensor(np.pad(array, (0, sum(pieces) - len(array))))
+
+    def _tensor(self, array: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(array.astype(np.int64)).to(self._device)
+
+
+def _normalised(x: torch.Tensor, norm: Norm) -> torch.Tensor:
+    return rms_norm(x, norm.gamma, norm.eps)

@@ -1,0 +1,96 @@
+"""Drives a model as a scheduler would: sequences in paged blocks handed out in random order, any mix a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from noria.kernels.batch import Batch
+
+
+class RunsBatches(Protocol):
+    def forward(self, batch: Batch) -> np.ndarray: ...
+
+
+class Driver:
+    """Sequences by their index, with how far each one is. Blocks come from a shuffled pool."""
+
+    def __init__(self, model: RunsBatches, block_size: int, num_blocks: int, seed: int = 0) -> None:
+        self.rng = np.random.default_rng(seed)
+        self._model = model
+        self._block_size = block_size
+        self._free = self.rng.permutation(num_blocks).tolist()
+        self._tokens: list[list[int]] = []
+        self._tables: list[list[int]] = []
+        self._computed: list[int] = []
+        self._logits: list[list[np.ndarray]] = []
+
+    def add(self, token_ids: Sequence[int]) -> int:
+        """A sequence to compute; -> its index."""
+        self._tokens.append(list(token_ids))
+        self._tables.append([])
+        self._computed.append(0)
+        self._logits.append([])
+        return len(self._tokens) - 1
+
+    def remaining(self, sequence: int) -> int:
+        return len(self._tokens[sequence]) - self._computed[sequence]
+
+    def unfinished(self) -> list[int]:
+        return [sequence for sequence in range(len(self._tokens)) if self.remaining(sequence)]
+
+    def logits(self, sequence: int) -> np.ndarray:
+        """Of all its positions computed so far, [n, vocabulary]."""
+        return np.concatenate(self._logits[sequence])
+
+    def step(self, shares: Sequence[tuple[int, int]]) -> None:
+        """Compute the next n tokens of each (sequence, n), in the order given, logits of all of them."""
+        batch = self.batch(shares)
+        rows = self._model.forward(batch)
+        ends = np.cumsum([num_new for _, num_new in shares])
+        for (sequence, num_new), part in zip(shares, np.split(rows, ends[:-1]), strict=True):
+            self._computed[sequence] += num_new
+            self._logits[sequence].append(part)
+
+    def run_alone(self, sequence: int) -> np.ndarray:
+        """All that remains, in one go and by itself; -> its logits."""
+        self.step([(sequence, self.remaining(sequence))])
+        return self.logits(sequence)
+
+    def run_mixed(self, longest_chunk: int) -> None:
+        """Everything to its end: random subsets, random chunks, random order."""
+        while waiting := self.unfinished():
+            chosen = self.rng.permutation(waiting)[: self.rng.integers(1, len(waiting) + 1)].tolist()
+            bounds = [min(longest_chunk, self.remaining(sequence)) for sequence in chosen]
+            self.step(
+                [(s, int(self.rng.integers(1, most + 1))) for s, most in zip(chosen, bounds, strict=True)]
+            )
+
+    def batch(self, shares: Sequence[tuple[int, int]]) -> Batch:
+        """Takes the blocks that the shares need."""
+        counts = [num_new for _, num_new in shares]
+        starts = [self._computed[sequence] for sequence, _ in shares]
+        spans = [(s, start, start + n) for (s, n), start in zip(shares, starts, strict=True)]
+        for sequence, _, end in spans:
+            while len(self._tables[sequence]) * self._block_size < end:
+                self._tables[sequence].append(self._free.pop())
+        tables = [self._tables[sequence] for sequence, _ in shares]
+        table = np.zeros((len(shares), max(map(len, tables))), dtype=np.int32)
+        for row, blocks in zip(table, tables, strict=True):
+            row[: len(blocks)] = blocks
+        positions = np.concatenate([np.arange(start, end) for _, start, end in spans])
+        owner = np.repeat(np.arange(len(shares)), counts)
+        slots = table[owner, positions // self._block_size] * self._block_size + positions % self._block_size
+        return Batch(
+            token_ids=np.concatenate([self._tokens[s][start:end] for s, start, end in spans]).astype(
+                np.int32
+            ),
+            positions=positions.astype(np.int32),
+            slots=slots.astype(np.int32),
+            query_starts=np.cumsum([0, *counts]).astype(np.int32),
+            context_lens=np.array([end for _, _, end in spans], dtype=np.int32),
+            block_tables=table,
+            logit_rows=np.arange(sum(counts), dtype=np.int32),
+        )
