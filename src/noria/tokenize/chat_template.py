@@ -91,25 +91,30 @@ class ChatTemplates:
         return continuation.cut(self._fill(template, continuation.messages, options, False))
 
     def _source(self, options: ChatOptions) -> str:
-        asked, known = options.chat_template, ", ".join(self.names) or "none"
-        if asked is not None:
-            source = self._templates.get(asked, asked)
-            if source is asked and "{" not in asked:
-                raise RequestError(
-                    f"chat_template is {asked!r:.80}, neither a Jinja template nor the name of one of the "
-                    f"model's templates ({known})",
-                    "chat_template",
-                )
-            return source
+        if options.chat_template is not None:
+            return self._asked_source(options.chat_template)
         wanted = ("tool_use", "default") if options.tools else ("default",)
         source = next((self._templates[name] for name in wanted if name in self._templates), None)
         if source is None:
             raise RequestError(
-                f"the model has no default chat template (it has: {known}); start with --chat-template FILE, "
+                f"the model has no default chat template (it has: {self._known()}); start with --chat-template FILE, "
                 "or send the whole prompt as a plain completion",
                 "messages",
             )
         return source
+
+    def _asked_source(self, asked: str) -> str:
+        source = self._templates.get(asked)
+        if source is not None or "{" in asked:
+            return asked if source is None else source
+        raise RequestError(
+            f"chat_template is {asked!r:.80}, neither a Jinja template nor the name of one of the model's "
+            f"templates ({self._known()})",
+            "chat_template",
+        )
+
+    def _known(self) -> str:
+        return ", ".join(self.names) or "none"
 
     def _compile_uncached(self, source: str) -> CompiledTemplate:
         try:

@@ -19,7 +19,7 @@ class Continuation:
     texts do not, since a template may look at how a message begins.
     """
 
-    messages: list[dict[str, Any]]
+    messages: list[Mapping[str, Any]]
     text: str
     mark: str
 

@@ -23,17 +23,15 @@ _BUILDERS: dict[str, Callable[[GgufVocabulary], Backend]] = {
 
 def build_tokenizer(spec: TokenizerSpec) -> Tokenizer:
     """Raises ModelError for a vocabulary that is unknown, inconsistent or unreadable."""
-    if (spec.tokenizer_json is None) == (spec.vocabulary is None):
-        raise ModelError("the checkpoint must have one tokenizer: a tokenizer.json or a GGUF vocabulary")
-    if spec.tokenizer_json is not None:
+    if spec.tokenizer_json is not None and spec.vocabulary is None:
         return Tokenizer(build_from_json(spec.tokenizer_json), spec)
-    builder = _BUILDERS.get(spec.vocabulary.kind)
-    if builder is None:
+    if spec.tokenizer_json is not None or spec.vocabulary is None:
+        raise ModelError("the checkpoint must have one tokenizer: a tokenizer.json or a GGUF vocabulary")
+    kind = spec.vocabulary.kind
+    if kind not in _BUILDERS:
         known = ", ".join(sorted(_BUILDERS))
-        raise ModelError(
-            f"tokenizer.ggml.model is {spec.vocabulary.kind!r}, which is not known; known: {known}"
-        )
-    return Tokenizer(builder(spec.vocabulary), spec)
+        raise ModelError(f"tokenizer.ggml.model is {kind!r}, a tokenizer that is not known; known: {known}")
+    return Tokenizer(_BUILDERS[kind](spec.vocabulary), spec)
 
 
 class Tokenizer:

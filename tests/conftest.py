@@ -1,0 +1,7 @@
+"""What holds for every test."""
+
+from hypothesis import settings
+
+# How long an example takes depends on the machine and on what else it does; no test is about that.
+settings.register_profile("noria", deadline=None)
+settings.load_profile("noria")
