@@ -245,7 +245,13 @@ class Server:
 def serving(
     engine: Any, limits: Limits | None = None, model: ServedModel | None = None, **options: Any
 ) -> Iterator[Server]:
-    server = Server(app_for(engine, limits, model, **options), engine, **options)
+    with serving_app(app_for(engine, limits, model, **options), engine, **options) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def serving_app(app: Any, engine: Any, **options: Any) -> Iterator[Server]:
+    server = Server(app, engine, **options)
     try:
         yield server
     finally:

@@ -133,6 +133,9 @@ def test_token_ids_come_only_when_asked_for(server: Server) -> None:
         0,
     ]
     assert asked["prompt_token_ids"] == list(server.engine.submitted[-1].prompt_token_ids)
+    first, second, *_ = chunks(server.chat(return_token_ids=True, stream=True))
+    assert first["prompt_token_ids"] == asked["prompt_token_ids"]
+    assert "prompt_token_ids" not in second
     plain = server.chat().json()
     assert "prompt_token_ids" not in plain
     assert "token_ids" not in plain["choices"][0]

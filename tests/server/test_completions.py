@@ -227,3 +227,17 @@ def test_prompt_log_probabilities_belong_to_the_choice(server: Server) -> None:
 @pytest.mark.parametrize(("best_of", "n", "status"), [(1, 1, 200), (2, 2, 200), (1, None, 200), (2, 1, 400)])
 def test_best_of_must_equal_n(server: Server, best_of: int, n: int | None, status: int) -> None:
     assert server.complete(best_of=best_of, n=n).status_code == status
+
+
+@pytest.mark.parametrize("echo", [False, True])
+def test_streamed_token_ids_are_the_whole_ones(server: Server, echo: bool) -> None:
+    fields = {"prompt": [[5, 6], [7]], "n": 2, "return_token_ids": True, "echo": echo}
+    whole = server.complete(**fields).json()["choices"]
+    streamed = [chunk["choices"][0] for chunk in chunks(server.complete(stream=True, **fields))]
+    for choice in whole:
+        mine = [item for item in streamed if item["index"] == choice["index"]]
+        assert (
+            choice["prompt_token_ids"] == mine[0]["prompt_token_ids"] == [[5, 6], [7]][choice["index"] // 2]
+        )
+        assert not [item for item in mine[1:] if "prompt_token_ids" in item]
+        assert [i for item in mine for i in item.get("token_ids", ())] == choice["token_ids"]

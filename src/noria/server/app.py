@@ -73,13 +73,15 @@ def create_app(
     client.recorder.add_listener(engine_metrics)
     service = Service(served, options, limits, bridge, http_metrics)
 
-    app = FastAPI(title="Noria", version=installed_version(), lifespan=_lifespan(watch, service), redirect_slashes=False)
+    app = FastAPI(
+        title="Noria", version=installed_version(), lifespan=_lifespan(watch, service), redirect_slashes=False
+    )
     app.state.switchboard = Switchboard(gate, bridge, limits)
     app.include_router(probe_routes(watch, gate, Exposition(engine_metrics, http_metrics)))
     app.include_router(model_routes(served))
     app.include_router(debug_routes(timeline))
     app.include_router(generation_routes(service))
-    for kind in (ApiError, RequestError, EngineError):
+    for kind in (ApiError, RequestError, EngineError, RecursionError):
         app.add_exception_handler(kind, answer_error)
     app.add_exception_handler(HTTPException, answer_http_exception)
     _wrap(app, options, limits, gate, http_metrics)

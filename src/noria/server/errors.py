@@ -74,11 +74,16 @@ def internal_error() -> ApiError:
 
 
 def as_api_error(error: Exception) -> ApiError:
-    """The reply to any exception: a user's fault is 400, a dead engine 503, everything else 500."""
+    """The reply to any exception: a user's fault is 400, a dead engine 503, everything else 500.
+
+    A RecursionError is a user's fault: nothing of the server's own is nested without bound.
+    """
     if isinstance(error, ApiError):
         return error
     if isinstance(error, RequestError):
         return ApiError(str(error), 400, error.param)
+    if isinstance(error, RecursionError):
+        return ApiError("The body is nested too deeply.")
     if isinstance(error, EngineError):
         logger.error("the engine refused a request: %s", error)
         return unavailable("The engine is not able to take requests now.", retry_after_s=5)
@@ -86,7 +91,7 @@ def as_api_error(error: Exception) -> ApiError:
 
 
 async def answer_error(request: Request, error: Exception) -> Response:
-    """Exception handler for ApiError, RequestError and EngineError."""
+    """Exception handler for every kind of error that `as_api_error` knows."""
     return as_api_error(error).response()
 
 

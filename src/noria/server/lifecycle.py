@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import logging
 import signal
 import socket
 import threading
 from collections.abc import Iterator
 from types import FrameType
+from typing import Any
 
 import uvicorn
+import uvicorn.config
 from fastapi import FastAPI
 
 from noria.config.errors import ConfigError
@@ -23,6 +26,7 @@ logger = logging.getLogger("noria.server")
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _BACKLOG = 2048
+_LEVELS = {"trace": "DEBUG"}  # a level that the web server adds to the usual ones
 _CLOSING_S = 2  # for connections to close once nothing is running
 
 
@@ -133,6 +137,7 @@ def make_server(app: FastAPI, options: ServerOptions) -> NoriaServer:
         http=bounded_http_protocol(limits),
         ws="none",
         lifespan="on",
+        log_config=_log_config(options.uvicorn_log_level),
         log_level=options.uvicorn_log_level,
         server_header=False,
         timeout_keep_alive=limits.connection_keep_alive_s,
@@ -140,3 +145,10 @@ def make_server(app: FastAPI, options: ServerOptions) -> NoriaServer:
         backlog=_BACKLOG,
     )
     return NoriaServer(config, app, options.shutdown_timeout)
+
+
+def _log_config(level: str) -> dict[str, Any]:
+    """The web server's own, and how much we say; where our lines go is for the program to set."""
+    config: dict[str, Any] = copy.deepcopy(uvicorn.config.LOGGING_CONFIG)
+    config["loggers"]["noria"] = {"level": _LEVELS.get(level, level.upper())}
+    return config

@@ -79,8 +79,6 @@ class Service:
             raise ApiError(
                 f"the chat template took more than {timeout_s:g} s on these messages", param="messages"
             ) from None
-        except RecursionError:
-            raise ApiError("messages are nested too deeply", param="messages") from None
 
     def begin(self, request: TurnRequest) -> Turn:
         """Submit to the engine. Raises RequestError, or EngineError when the engine takes nothing."""

@@ -13,6 +13,7 @@ from noria.server.encoders.reply import (
     ReplyHead,
     ReplyOptions,
     frame,
+    members_of,
     usage_object,
 )
 from noria.server.encoders.token_names import TokenNames
@@ -38,12 +39,15 @@ class ChatEncoder:
         ]
 
     def begin(self) -> bytes:
-        usage = self._usage_part()
+        usage = self._usage_member()
+        first = dict(usage)
+        if self._options.token_ids:
+            first["prompt_token_ids"] = self._turn.request.prompts[0]
         frames = []
         for template in self._templates:
-            frames.append(template.chunk(_ROLE, _PLAIN_REST, usage))
+            frames.append(template.chunk(_ROLE, _PLAIN_REST, members_of(first)))
             if self._echoed:
-                frames.append(template.chunk(_content(self._echoed), _PLAIN_REST, usage))
+                frames.append(template.chunk(_content(self._echoed), _PLAIN_REST, members_of(usage)))
         return b"".join(frames)
 
     def encode(self, event: ChoiceEvent) -> bytes:
@@ -51,7 +55,8 @@ class ChatEncoder:
         if not event.text and event.finish is None and not tells_tokens:
             return b""
         payload = b"{}" if event.finish is not None and not event.text else _content(event.text)
-        return self._templates[event.index].chunk(payload, self._rest(event), self._usage_part())
+        members = members_of(self._usage_member())
+        return self._templates[event.index].chunk(payload, self._rest(event), members)
 
     def end(self) -> bytes:
         if not self._options.include_usage:
@@ -113,13 +118,13 @@ class ChatEncoder:
             rest["stop_reason"] = event.stop_reason
         if self._options.token_ids:
             rest["token_ids"] = event.token_ids
-        return b"," + orjson.dumps(rest)[1:-1]
+        return members_of(rest)
 
     def _usage(self) -> dict[str, Any]:
         return usage_object(self._turn.usage(), self._options.cached_tokens)
 
-    def _usage_part(self) -> bytes:
-        return orjson.dumps(self._usage()) if self._options.continuous_usage else b""
+    def _usage_member(self) -> dict[str, Any]:
+        return {"usage": self._usage()} if self._options.continuous_usage else {}
 
 
 def _content(text: str) -> bytes:

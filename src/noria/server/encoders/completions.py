@@ -16,6 +16,7 @@ from noria.server.encoders.reply import (
     ReplyHead,
     ReplyOptions,
     frame,
+    members_of,
     usage_object,
 )
 from noria.server.encoders.token_names import TokenNames, finite
@@ -45,6 +46,7 @@ class CompletionEncoder:
         ]
         # Streams: choices that have not given their prompt back, with what is known of its log-probabilities.
         self._unechoed: dict[int, list[TokenLogprobs]] = {}
+        self._told_prompts: set[int] = set()  # streams: choices whose prompt's ids have been told
 
     def begin(self) -> bytes:
         if not self._echoes:
@@ -60,7 +62,7 @@ class CompletionEncoder:
         if not event.text and event.finish is None and not tells_tokens:
             return frames
         template = self._templates[event.index]
-        return frames + template.chunk(orjson.dumps(event.text), self._rest(event), self._usage_part())
+        return frames + template.chunk(orjson.dumps(event.text), self._rest(event), self._members())
 
     def end(self) -> bytes:
         if not self._options.include_usage:
@@ -102,15 +104,14 @@ class CompletionEncoder:
             choice["prompt_logprobs"] = [None, *entries]
         if self._options.token_ids:
             choice["token_ids"] = result.token_ids
-            choice["prompt_token_ids"] = self._turn.request.prompts[result.index // self._turn.request.n]
+            choice["prompt_token_ids"] = self._prompt_of(result.index)
         return choice
 
     def _echo(self, event: ChoiceEvent) -> bytes:
         """The prompt as a choice's first chunk, once all its log-probabilities are there."""
         logprobs = self._unechoed[event.index]
         logprobs += event.prompt_logprobs
-        num_prompt = len(self._turn.request.prompts[event.index // self._turn.request.n])
-        if len(logprobs) < num_prompt - 1 and event.finish is None:
+        if len(logprobs) < len(self._prompt_of(event.index)) - 1 and event.finish is None:
             return b""
         del self._unechoed[event.index]
         return self._echo_chunk(event.index, logprobs)
@@ -118,31 +119,38 @@ class CompletionEncoder:
     def _echo_chunk(self, index: int, logprobs: Sequence[TokenLogprobs]) -> bytes:
         echo = self._echo_of(index)
         assert echo is not None
-        rest = _PLAIN_REST
-        if self._options.logprobs:
-            members = {
-                "logprobs": self._prompt_arrays(echo, logprobs),
-                "finish_reason": None,
-                "stop_reason": None,
-            }
-            rest = b"," + orjson.dumps(members)[1:-1]
-        return self._templates[index].chunk(orjson.dumps(echo.text), rest, self._usage_part())
+        arrays = self._prompt_arrays(echo, logprobs) if self._options.logprobs else None
+        rest = members_of(
+            {"logprobs": arrays, "finish_reason": None, "stop_reason": None, **self._prompt_ids(index)}
+        )
+        return self._templates[index].chunk(orjson.dumps(echo.text), rest, self._members())
 
     def _rest(self, event: ChoiceEvent) -> bytes:
         if event.finish is None and not self._options.logprobs and not self._options.token_ids:
             return _PLAIN_REST
-        rest: dict[str, Any] = {
-            "logprobs": None,
-            "finish_reason": event.finish,
-            "stop_reason": event.stop_reason,
-        }
+        arrays = None
         if self._options.logprobs and event.logprobs:
             echo = self._echo_of(event.index)
             start = len(echo.text) if echo else 0
-            rest["logprobs"] = self._arrays(event.logprobs, [start + offset for offset in event.text_offsets])
+            arrays = self._arrays(event.logprobs, [start + offset for offset in event.text_offsets])
+        rest: dict[str, Any] = {
+            "logprobs": arrays,
+            "finish_reason": event.finish,
+            "stop_reason": event.stop_reason,
+        }
         if self._options.token_ids:
-            rest["token_ids"] = event.token_ids
-        return b"," + orjson.dumps(rest)[1:-1]
+            rest |= {"token_ids": event.token_ids, **self._prompt_ids(event.index)}
+        return members_of(rest)
+
+    def _prompt_ids(self, index: int) -> dict[str, Any]:
+        """The prompt's ids, for the first chunk of a choice when ids are asked for."""
+        if not self._options.token_ids or index in self._told_prompts:
+            return {}
+        self._told_prompts.add(index)
+        return {"prompt_token_ids": self._prompt_of(index)}
+
+    def _prompt_of(self, index: int) -> Sequence[int]:
+        return self._turn.request.prompts[index // self._turn.request.n]
 
     def _echo_of(self, index: int) -> EchoedPrompt | None:
         return self._echoes[index // self._turn.request.n] if self._echoes else None
@@ -165,7 +173,7 @@ class CompletionEncoder:
             "top_logprobs": [self._names.top_by_name(item) for item in logprobs],
         }
 
-    def _usage_part(self) -> bytes:
+    def _members(self) -> bytes:
         if not self._options.continuous_usage:
             return b""
-        return orjson.dumps(usage_object(self._turn.usage(), self._options.cached_tokens))
+        return members_of({"usage": usage_object(self._turn.usage(), self._options.cached_tokens)})

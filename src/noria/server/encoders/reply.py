@@ -115,7 +115,7 @@ def usage_object(usage: Usage, tells_cached: bool) -> dict[str, Any]:
 class ChunkTemplate:
     """Chunks of one choice. Their unchanging head and tail are encoded once; only what is new is escaped.
 
-    A chunk: {id, object, created, model, choices: [{index, <payload>, logprobs, finish_reason, ...}], usage?}
+    A chunk: {id, object, created, model, choices: [{index, <payload>, <rest>}], <members>}
     """
 
     def __init__(self, head: ReplyHead, kind: str, index: int, payload_name: str) -> None:
@@ -123,7 +123,11 @@ class ChunkTemplate:
         opening = orjson.dumps(whole)[:-1] + b',"choices":[{"index":%d,' % index
         self._opening = b"data: " + opening + orjson.dumps(payload_name) + b":"
 
-    def chunk(self, payload: bytes, rest: bytes, usage: bytes = b"") -> bytes:
-        """payload: JSON value. rest: the choice's further members, from the comma on. usage: JSON, or none."""
-        tail = b'}],"usage":' + usage if usage else b"}]"
-        return b"".join((self._opening, payload, rest, tail, b"}\n\n"))
+    def chunk(self, payload: bytes, rest: bytes, members: bytes = b"") -> bytes:
+        """payload: JSON value. rest, members: what else the choice and the chunk hold, each from its comma on."""
+        return b"".join((self._opening, payload, rest, b"}]", members, b"}\n\n"))
+
+
+def members_of(values: dict[str, Any]) -> bytes:
+    """JSON members to follow others, each with its comma; nothing for none."""
+    return b"," + orjson.dumps(values)[1:-1] if values else b""

@@ -1,0 +1,283 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+
+from noria.core.outputs import FinishReason
+from noria.engine.in_process import InProcessClient
+from noria.engine.messages import EngineStats, RequestRecord
+from noria.server.engine_metrics import EngineMetrics
+from noria.server.histogram import Histogram, token_counts
+from noria.server.stop_notes import StopNotes
+from support_engine import EOS, engine_config, loop_factory
+from support_ledger_runner import LedgerRunner
+from support_server import AsgiCall, FakeEngine, Server, app_for, served_model, serving, serving_app
+
+NAMES = Path(__file__).with_name("metric_names.txt")
+MODEL = {"model_name": "wheel", "engine": "0"}
+
+
+class Scrape:
+    """The samples of /metrics."""
+
+    def __init__(self, text: str) -> None:
+        self.families = list(text_string_to_metric_families(text))
+        self._values = {
+            (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+            for family in self.families
+            for sample in family.samples
+        }
+
+    def __call__(self, name: str, **labels: str) -> float:
+        return self._values[f"vllm:{name}", tuple(sorted({**MODEL, **labels}.items()))]
+
+    def total(self, name: str) -> float:
+        return sum(value for (found, _), value in self._values.items() if found == name)
+
+
+def scrape(server: Server) -> Scrape:
+    return Scrape(server.get("/metrics").text)
+
+
+def real_engine() -> InProcessClient:
+    """The real loop and scheduler over a runner that makes tokens up."""
+    config = engine_config(num_blocks=64)
+    runner = LedgerRunner(config.cache.block_size)
+    return InProcessClient(loop_factory(config, runner), config)
+
+
+@pytest.fixture
+def running() -> Iterator[Server]:
+    model = served_model(vocab_size=50, max_model_len=256)
+    with serving(real_engine(), model=model) as server:
+        yield server
+
+
+def described(text: str) -> list[str]:
+    """A line a series: family, type, its labels."""
+    lines = set()
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if sample.name.endswith("_created"):
+                continue
+            labels = ",".join(sorted(sample.labels))
+            lines.add(f"{sample.name}{{{labels}}} {family.type}")
+    return sorted(line for line in lines if line.startswith(("vllm:", "http_")))
+
+
+def test_names_and_labels_are_those_on_the_list(running: Server) -> None:
+    running.complete(prompt=[5, 6], max_tokens=2)
+    assert described(running.get("/metrics").text) == NAMES.read_text().splitlines()
+
+
+def test_the_process_is_measured_too(running: Server) -> None:
+    text = running.get("/metrics").text
+    for name in ("process_resident_memory_bytes", "python_gc_collections_total"):
+        assert f"\n{name}" in text
+
+
+def test_openmetrics_is_spoken_where_it_is_asked_for(running: Server) -> None:
+    running.complete(prompt=[5, 6], max_tokens=2)
+    answer = running.get("/metrics", headers={"accept": "application/openmetrics-text; version=1.0.0"})
+    assert answer.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
+    assert answer.text.endswith("# EOF\n")
+    names = {family.name for family in parse_openmetrics(answer.text)}
+    assert {"vllm:generation_tokens", "vllm:e2e_request_latency_seconds"} <= names
+    plain = running.get("/metrics", headers={"accept": "*/*"})
+    assert plain.headers["content-type"].startswith("text/plain")
+
+
+def test_counts_are_the_requests_and_sums_the_tokens(running: Server) -> None:
+    for i in range(5):
+        running.complete(prompt=list(range(20 + i)), max_tokens=4, n=1 + i % 2, ignore_eos=True)
+    seen = scrape(running)
+    num_requests, num_sequences = 5, 7
+    for name in (
+        "e2e_request_latency_seconds",
+        "request_queue_time_seconds",
+        "request_inference_time_seconds",
+        "request_prefill_time_seconds",
+        "request_decode_time_seconds",
+        "request_time_per_output_token_seconds",
+        "time_to_first_token_seconds",
+        "request_prompt_tokens",
+        "request_generation_tokens",
+        "request_params_max_tokens",
+        "request_num_preemptions",
+        "request_prefill_kv_computed_tokens",
+    ):
+        assert seen(f"{name}_count") == num_sequences, name
+    for name in ("request_params_n", "request_max_num_generation_tokens"):
+        assert seen(f"{name}_count") == num_requests, name
+    assert seen("request_params_n_sum") == num_sequences
+    assert seen("request_max_num_generation_tokens_sum") == 4 * num_requests
+    assert seen("request_success_total", finished_reason="length") == num_sequences
+    assert seen("inter_token_latency_seconds_count") == 3 * num_sequences
+    assert seen("generation_tokens_total") == 4 * num_sequences
+    num_prompt = sum(20 + i for i in range(5) for _ in range(1 + i % 2))
+    assert seen("prompt_tokens_total") == num_prompt
+    assert seen("request_prompt_tokens_sum") == num_prompt
+    assert seen("iteration_tokens_total_sum") == num_prompt + 4 * num_sequences
+
+
+def test_cached_prompt_tokens_are_part_of_all_and_told_apart(running: Server) -> None:
+    for _ in range(3):
+        running.complete(prompt=list(range(21)), max_tokens=1)
+    seen = scrape(running)
+    cached = seen("prompt_tokens_cached_total")
+    assert cached == 2 * 20
+    assert seen("prompt_tokens_total") == 3 * 21
+    assert seen("prompt_tokens_by_source_total", source="local_cache_hit") == cached
+    assert seen("prompt_tokens_by_source_total", source="local_compute") == 3 * 21 - cached
+    assert seen("prefix_cache_hits_total") == cached
+    assert seen("prefix_cache_queries_total") == 3 * 21
+    assert seen("request_prefill_kv_computed_tokens_sum") == 3 * 21 - cached
+    assert seen("iteration_tokens_total_sum") == 3 * 21 + 3
+
+
+def test_preempted_sequences_do_not_count_their_prompts_twice() -> None:
+    config = engine_config(num_blocks=12, max_num_seqs=8, max_model_len=40)
+    client = InProcessClient(loop_factory(config, LedgerRunner(config.cache.block_size)), config)
+    with serving(client, model=served_model(vocab_size=50, max_model_len=40)) as server:
+        prompts = [[i, *range(7)] for i in range(8)]
+        server.complete(prompt=prompts, max_tokens=20, ignore_eos=True)
+        seen = scrape(server)
+    assert seen("num_preemptions_total") > 0
+    assert seen("request_num_preemptions_sum") == seen("num_preemptions_total")
+    assert seen("prompt_tokens_total") == 8 * 8
+    assert seen("iteration_tokens_total_sum") == 8 * 8 + 8 * 20
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"max_tokens": 3, "ignore_eos": True}, "length"),
+        ({"max_tokens": 200, "logit_bias": {str(EOS): 100}, "stop_token_ids": list(range(50))}, "stop"),
+    ],
+)
+def test_an_end_is_counted_by_its_reason(running: Server, fields: dict, reason: str) -> None:
+    running.complete(prompt=[5, 6], **fields)
+    seen = scrape(running)
+    counts = {
+        r: seen("request_success_total", finished_reason=r) for r in ("stop", "length", "abort", "error")
+    }
+    assert counts == {**dict.fromkeys(counts, 0), reason: 1}
+
+
+def test_an_end_by_a_stop_string_counts_as_a_stop(running: Server) -> None:
+    text = running.complete(prompt=[5, 6], max_tokens=30, ignore_eos=True).json()["choices"][0]["text"]
+    running.complete(prompt=[5, 6], max_tokens=200, ignore_eos=True, stop=text[3:6])
+    seen = scrape(running)
+    while not (seen("num_requests_running") == 0 and seen("e2e_request_latency_seconds_count") == 2):
+        seen = scrape(running)
+    assert seen("request_success_total", finished_reason="stop") == 1
+    assert seen("request_success_total", finished_reason="abort") == 0
+
+
+def test_gauges_fall_to_zero_after_aborts() -> None:
+    engine = real_engine()
+    app = app_for(engine, model=served_model(vocab_size=50, max_model_len=256))
+
+    async def scenario() -> None:
+        calls = [
+            AsgiCall(app, "/v1/completions", {"prompt": [5, i], "max_tokens": 200, "ignore_eos": True})
+            for i in range(20)
+        ]
+        await calls[0].until(lambda: engine.stats().num_running > 0)
+        for call in calls:
+            call.leave()
+        for call in calls:
+            await call.finished()
+        await calls[0].until(lambda: not (engine.stats().num_running or engine.stats().num_waiting))
+        await calls[0].until(lambda: len(engine.recorder.requests()) == 20)
+
+    asyncio.run(scenario())
+    with serving_app(app, engine) as server:
+        seen = scrape(server)
+    assert seen("num_requests_running") == seen("num_requests_waiting") == 0
+    assert seen("kv_cache_usage_perc") == 0
+    ended = [r.finish for r in engine.recorder.requests()]
+    assert seen("request_success_total", finished_reason="abort") == ended.count(FinishReason.ABORT) > 0
+    assert seen("e2e_request_latency_seconds_count") == 20
+
+
+def test_http_requests_are_counted_by_route_and_class_and_probes_are_not() -> None:
+    with serving(FakeEngine()) as server:
+        server.chat()
+        server.chat(stream=True)
+        server.chat(temperature=-1)
+        server.get("/v1/models/wheel")
+        server.get("/v1/models/other")
+        server.get(f"/invented/{'x' * 50}")
+        server.client.request("PROPFIND", "/v1/models")
+        server.get("/health")
+        text = server.get("/metrics").text
+    counts = {
+        tuple(sample.labels[name] for name in ("method", "handler", "status")): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == "http_requests_total"
+    }
+    chat = "/v1/chat/completions"
+    assert counts == {
+        ("POST", chat, "2xx"): 2,
+        ("POST", chat, "4xx"): 1,
+        ("GET", "/v1/models/{name:path}", "2xx"): 1,
+        ("GET", "/v1/models/{name:path}", "4xx"): 1,
+        ("GET", "none", "4xx"): 1,
+        ("other", "/v1/models", "4xx"): 1,
+    }
+
+
+def test_buckets_count_their_upper_bound_and_everything_below() -> None:
+    histogram = Histogram((1.0, 2.0, 5.0))
+    histogram.observe_all([0.5, 1.0, 1.5, 5.0, 7.0])
+    assert histogram.buckets() == [("1.0", 2.0), ("2.0", 3.0), ("5.0", 4.0), ("+Inf", 5.0)]
+    assert (histogram.count, histogram.sum) == (5, 15.0)
+
+
+@pytest.mark.parametrize(
+    ("highest", "bounds"), [(1, (1,)), (30, (1, 2, 5, 10, 20)), (100, (1, 2, 5, 10, 20, 50, 100))]
+)
+def test_token_buckets_go_to_the_context_length(highest: int, bounds: tuple[int, ...]) -> None:
+    assert token_counts(highest) == bounds
+
+
+RECORD = RequestRecord("r-0", 1.0, None, None, None, 3.0, 10, 0, 0, 0, 0, 5, 1, FinishReason.ABORT)
+
+
+@pytest.mark.parametrize(
+    ("record", "times"),
+    [
+        (RECORD, {"queue": 2.0}),
+        (replace(RECORD, first_scheduled_s=1.5), {"queue": 0.5, "inference": 1.5, "prefill": 1.5}),
+        (
+            replace(RECORD, first_scheduled_s=1.5, first_token_s=2.0, last_token_s=2.75, num_output_tokens=4),
+            {"queue": 0.5, "inference": 1.5, "prefill": 0.5, "decode": 0.75, "time_per_output_token": 0.25},
+        ),
+    ],
+)
+def test_a_sequence_is_measured_as_far_as_it_came(record: RequestRecord, times: dict[str, float]) -> None:
+    stats = EngineStats(0, 0, 0, 0, 0, 0, True)
+    metrics = EngineMetrics("wheel", 100, lambda: stats, {}, StopNotes())
+    metrics.on_request(record)
+    found = {
+        family.name.removeprefix("vllm:request_").removesuffix("_seconds").removesuffix("_time"): sample.value
+        for family in metrics.collect()
+        for sample in family.samples
+        if family.name.startswith("vllm:request_") and sample.name.endswith("_seconds_sum") and sample.value
+    }
+    assert found == times
+
+
+def test_nothing_is_kept_of_sequences_that_have_ended(running: Server) -> None:
+    metrics = running.engine.recorder._listeners[0]
+    for _ in range(5):
+        running.complete(prompt=[5, 6], max_tokens=2, n=3)
+    assert (len(metrics._begun), len(metrics._siblings)) == (0, 0)

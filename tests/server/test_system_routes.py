@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from noria.config.errors import RequestError
+from noria.config.serving import ServerOptions
+from noria.server.app import create_app
+from noria.server.limits import Limits
+from support_server import TEXT, FakeEngine, Server, served_model, serving, serving_app, tokenizer
+
+
+def test_models_are_listed_under_every_name(server: Server) -> None:
+    assert server.get("/v1/models").json() == {
+        "object": "list",
+        "data": [
+            {
+                "id": name,
+                "object": "model",
+                "created": 1700000000,
+                "owned_by": "noria",
+                "root": "wheel",
+                "parent": None,
+                "max_model_len": 64,
+            }
+            for name in ("wheel", "wheel-alias")
+        ],
+    }
+    assert server.get("/v1/models/wheel").json() == server.get("/v1/models").json()["data"][0]
+
+
+def test_the_timeline_is_made_when_it_is_asked_for() -> None:
+    engine = FakeEngine()
+    made_on: list[str] = []
+
+    def timeline() -> dict[str, Any]:
+        made_on.append(threading.current_thread().name)
+        return {"traceEvents": [{"ph": "X", "name": "step 1"}]}
+
+    app = create_app(engine, served_model(), ServerOptions(), timeline)
+    with serving_app(app, engine) as server:
+        assert server.get("/debug/timeline").json() == {"traceEvents": [{"ph": "X", "name": "step 1"}]}
+        assert made_on != [server.thread.name]
+
+
+def references(schema: Any) -> set[str]:
+    if isinstance(schema, dict):
+        own = {schema["$ref"]} if isinstance(schema.get("$ref"), str) else set()
+        return own.union(*(references(value) for value in schema.values()))
+    return set().union(*(references(item) for item in schema)) if isinstance(schema, list) else set()
+
+
+def test_the_openapi_document_describes_the_bodies_and_resolves(server: Server) -> None:
+    document = server.get("/openapi.json").json()
+    assert document == server.get("/openapi.json").json()
+    schemas = document["components"]["schemas"]
+    assert references(document) == {f"#/components/schemas/{name}" for name in schemas}
+    chat = schemas["ChatCompletionRequest"]
+    assert chat["required"] == ["messages"]
+    assert {"temperature", "max_completion_tokens", "stream_options"} <= set(chat["properties"])
+    assert schemas["CompletionRequest"]["required"] == ["prompt"]
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            assert "422" not in operation["responses"]
+    assert "swagger" in server.get("/docs").text
+
+
+class WatchedTokenizer:
+    """The real tokenizer; tells on which thread texts are encoded, and can be made to take for ever."""
+
+    def __init__(self) -> None:
+        self.threads: list[str] = []
+        self.may_go_on = threading.Event()
+        self.may_go_on.set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(tokenizer(), name)
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        self.threads.append(threading.current_thread().name)
+        return tokenizer().encode(text, add_special_tokens)
+
+    def encode_chat(self, *arguments: Any) -> list[int]:
+        self.threads.append(threading.current_thread().name)
+        assert self.may_go_on.wait(20)
+        return tokenizer().encode_chat(*arguments)
+
+
+def test_long_texts_and_templates_are_kept_off_the_loop() -> None:
+    watched = WatchedTokenizer()
+    with serving(FakeEngine(), Limits(long_text=20), served_model(tokenizer=watched)) as server:
+        server.complete(prompt=["short", "texts"])
+        server.complete(prompt=["a text that alone is long"])
+        server.complete(prompt=["texts that", "together are", "long"])
+        server.chat()
+        assert watched.threads[:2] == [server.thread.name] * 2
+        assert len(watched.threads) == 7
+        assert all(name.startswith("noria-tokenize") for name in watched.threads[2:])
+
+
+def test_a_template_that_takes_for_ever_is_given_up_and_the_server_goes_on() -> None:
+    watched = WatchedTokenizer()
+    watched.may_go_on.clear()
+    limits = Limits(template_timeout_s=0.05)
+    with serving(FakeEngine(), limits, served_model(tokenizer=watched)) as server:
+        answer = server.chat()
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "messages")
+        assert "0.05 s" in answer.json()["error"]["message"]
+        assert server.complete().status_code == 200
+        watched.may_go_on.set()
+        assert server.chat().status_code == 200
+
+
+@pytest.mark.parametrize("error", [RequestError("no such token", "messages"), RecursionError()])
+def test_what_the_template_refuses_is_a_400(error: Exception) -> None:
+    class Refusing(WatchedTokenizer):
+        def encode_chat(self, *arguments: Any) -> list[int]:
+            raise error
+
+    with serving(FakeEngine(), model=served_model(tokenizer=Refusing())) as server:
+        assert server.chat().status_code == 400
+        assert server.complete(**TEXT).status_code == 200
