@@ -133,6 +133,14 @@ def test_a_prompt_is_exactly_what_the_template_spells():
     )
 
 
+def test_lines_that_only_hold_a_block_leave_no_white_space():
+    source = (
+        "{% for m in messages %}\n    {% if m.content %}\n  {{ m.role }}\n    {% endif %}\n{% endfor %}\n"
+    )
+    assert render(source, [USER, ASSISTANT]) == "  user\n  assistant\n"
+    assert render(source, [USER]) == render_with_transformers(source, [USER])
+
+
 def test_the_generation_prompt_is_added_unless_declined():
     assert render(CHATML, [USER]).endswith("<|im_start|>assistant\n")
     assert render(CHATML, [USER], add_generation_prompt=False).endswith("<|im_end|>\n")
