@@ -17,8 +17,8 @@ class ServedModel:
     names: the first is the one that answers bear where a request names none.
     max_model_len: prompt and output together, in tokens. max_logprobs: most alternatives a token; -1: all.
     created: when it was loaded, in seconds since 1970.
-    generation_defaults: by request field (temperature, top_p, top_k, min_p, repetition_penalty,
-        max_new_tokens): what holds where a request states nothing; from the model's generation_config.json.
+    generation_defaults: by request field (temperature, top_p, top_k, min_p, repetition_penalty): what holds
+        where a request states nothing; from the model's generation_config.json.
     cache_labels: settings of the KV cache, for `cache_config_info`.
     seed: draws the seeds of requests that state none; None draws them from the system.
     """
