@@ -19,6 +19,7 @@ test: $(READY)
 lint: $(READY)
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
 
 benchmark: $(READY)
 	$(RUN) benchmarks/batching.py

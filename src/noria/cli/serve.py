@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 
@@ -31,6 +32,7 @@ ask it:
 
 
 def run(options: ServeOptions) -> int:
+    logging.getLogger("noria").setLevel(logging.INFO)
     opened = open_model(options.engine.model)
     tokenizer = build_tokenizer(opened.tokenizer)
     with bytes_progress("Loading weights", is_shown=sys.stderr.isatty()) as progress:

@@ -91,7 +91,7 @@ class Scheduler:
         sampled = {entry.request_id: entry for entry in result.sampled}
         logprobs = {entry.request_id: entry for entry in result.prompt_logprobs}
         failures = {entry.request_id: entry.message for entry in result.failures}
-        deltas = []
+        deltas: list[Delta] = []
         for work in plan.work:
             request = self.running.get(work.request_id)
             assert request is not None, f"work of request {work.request_id}, which does not run"
@@ -99,11 +99,9 @@ class Scheduler:
             request.num_computed += work.num_new
             self.kv.register(request)
             if request.id in failures:
-                delta = self._fail(request, failures[request.id])
+                deltas.append(self._fail(request, failures[request.id]))
             else:
-                delta = self._accept_results(request, work, sampled.get(request.id), logprobs, now_s)
-            if delta is not None:
-                deltas.append(delta)
+                deltas += self._accept_results(request, work, sampled.get(request.id), logprobs, now_s)
         return deltas
 
     def take_tally(self) -> StepTally:
@@ -205,14 +203,14 @@ class Scheduler:
         sampled: Sampled | None,
         logprobs: dict[str, PromptLogprobs],
         now_s: float,
-    ) -> Delta | None:
+    ) -> list[Delta]:
         fresh = _unsent(request, logprobs.get(request.id))
         if work.samples:
             assert sampled is not None, f"request {request.id} was to sample and did not"
-            return self._append(request, sampled, fresh, now_s)
+            return [self._append(request, sampled, fresh, now_s)]
         if request.num_computed == request.max_known:  # nothing was asked for beyond the prompt
-            return self._finish(request, Delta(request.id, prompt_logprobs=fresh), FinishReason.LENGTH)
-        return Delta(request.id, prompt_logprobs=fresh) if fresh else None
+            return [self._finish(request, Delta(request.id, prompt_logprobs=fresh), FinishReason.LENGTH)]
+        return [Delta(request.id, prompt_logprobs=fresh)] if fresh else []
 
     def _append(
         self, request: Request, sampled: Sampled, prompt_logprobs: tuple[TokenLogprobs, ...], now_s: float
