@@ -1,0 +1,64 @@
+// Threads that live as long as a model and walk every step together.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace noria {
+
+class Pool {
+ public:
+  // Called by every thread of a run, the caller as thread 0.
+  using Task = void (*)(void* context, int thread_index, int num_threads);
+
+  // num_threads: the caller's included, at least 1.
+  explicit Pool(int num_threads);
+  ~Pool();
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  int num_threads() const { return num_threads_; }
+
+  // Every thread executes the task; returns when all have. The task must not throw. Runs come one after another:
+  // a second caller waits for the first.
+  void run(Task task, void* context);
+
+  // Inside a run, called by every thread alike: none goes on before all have come.
+  void barrier();
+
+ private:
+  // A word that others wait on: spinning for a while, then asleep in the kernel.
+  struct alignas(64) Event {
+    std::atomic<uint32_t> value{0};
+    std::atomic<uint32_t> sleepers{0};
+
+    uint32_t now() const { return value.load(std::memory_order_acquire); }
+    void advance();
+    void wait_beyond(uint32_t seen, int num_spins);
+  };
+
+  void work(int thread_index);
+
+  const int num_threads_;
+  std::mutex one_run_;
+  Task task_ = nullptr;
+  void* context_ = nullptr;
+  bool stopping_ = false;
+  Event start_;
+  Event gate_;
+  alignas(64) std::atomic<int> arrived_{0};
+  std::vector<std::thread> threads_;
+};
+
+// Work shared out by a counter: whoever is free takes the next piece. Reset by one thread between two barriers.
+struct alignas(64) Counter {
+  std::atomic<int64_t> next{0};
+
+  int64_t take(int64_t count) { return next.fetch_add(count, std::memory_order_relaxed); }
+  void reset() { next.store(0, std::memory_order_relaxed); }
+};
+
+}  // namespace noria
