@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 
 _END = -1
 
@@ -76,7 +77,7 @@ class BlockPool:
             f"{held} held + {self.num_free} free != {self.num_blocks}"
         )
         assert all(self._references[block] == 0 for block in free), "a held block is on the free list"
-        for block, following in zip(free, free[1:], strict=False):
+        for block, following in pairwise(free):
             assert self._previous[following] == block, f"broken back link from {following} to {block}"
         assert self._back == (free[-1] if free else _END), f"back is {self._back}"
 

@@ -38,7 +38,9 @@ def locate(model: str, revision: str | None = None) -> Path:
         return _model_in(Path(path))
     if model in KNOWN_MODELS:
         return _pulled(model)
-    hub_id = None if _is_written_as_path(model) else parse_hub_id(model)
+    if _is_written_as_path(model):
+        raise ModelError(f"{model}: there is no such file or directory")
+    hub_id = parse_hub_id(model)
     if hub_id is None:
         raise ModelError(
             f"{shorten(model)} is no path to a model, no known name ({', '.join(KNOWN_MODELS)}) and no hub id "

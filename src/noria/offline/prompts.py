@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from noria.config.errors import RequestError
 from noria.sampling.params import SamplingParams
@@ -40,7 +40,7 @@ def read_prompt(prompt: PromptType, tokenizer: Tokenizer) -> Prompt:
     if isinstance(prompt, str):
         return Prompt(prompt, tuple(tokenizer.encode(prompt)))
     if isinstance(prompt, Sequence) and all(isinstance(i, int) and not isinstance(i, bool) for i in prompt):
-        return Prompt(None, tuple(prompt))
+        return Prompt(None, tuple(cast(Sequence[int], prompt)))
     raise RequestError(f"a prompt is a text or a list of token ids, got {type(prompt).__name__}", "prompt")
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from noria.config.errors import RequestError
+from noria.sampling.defaults import params_over_defaults
 from noria.sampling.params import SamplingParams
 from noria.sampling.validate import check_against_vocabulary
 from noria.server.errors import ApiError
@@ -31,7 +32,6 @@ _TAKEN_OVER = (
     "skip_special_tokens",
     "prompt_logprobs",
 )
-_DEFAULTABLE = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
 
 def sampling_params(
@@ -53,16 +53,11 @@ def sampling_params(
         raise ApiError(
             f"stop must hold at most {max_stop_strings} strings, got {len(fields.stop)}", param="stop"
         )
-    values: dict[str, Any] = {
-        name: served.generation_defaults[name]
-        for name in _DEFAULTABLE
-        if served.generation_defaults.get(name) is not None
-    }
     stated = {name: getattr(fields, name) for name in _TAKEN_OVER}
-    values.update((name, value) for name, value in stated.items() if value is not None)
+    values: dict[str, Any] = {name: value for name, value in stated.items() if value is not None}
     values.update(max_tokens=max_tokens, logprobs=logprobs, logit_bias=_logit_bias(fields.logit_bias))
     try:
-        params = SamplingParams(**values)
+        params = params_over_defaults(values, served.generation_defaults)
         check_against_vocabulary(params, served.vocab_size, served.max_logprobs)
     except RequestError as error:
         raise _respelt(error, spellings) from None
