@@ -1,0 +1,42 @@
+// Products of activations with packed weights, panel by panel.
+#pragma once
+
+#include <cstdint>
+
+#include "quantise.h"
+#include "weights.h"
+
+namespace noria {
+
+// The rows of a product. F32 and BF16 weights take `floats`, W8 and W4 take `quants`.
+struct Activations {
+  int64_t num_rows = 0;
+  FloatRows floats;
+  QuantRows quants;
+};
+
+enum class Gate { kSilu, kGeluTanh };
+
+// What becomes of a panel's numbers, the bias added. Plain column orders store or add, kGlu ones gate.
+struct Epilogue {
+  enum class Kind {
+    kStore,  // out[row][column] = y
+    kAdd,    // out[row][column] += y
+    kGate,   // gate(y of gate) * y of up: to out where it is given, to quants where they are
+  };
+  Kind kind = Kind::kStore;
+  float* out = nullptr;  // [num_rows], a row `stride` floats after the one before
+  int64_t stride = 0;
+  Gate gate = Gate::kSilu;
+  QuantRows quants;  // k of F, a multiple of 32: a panel's 32 outputs are a group
+};
+
+// Throws std::invalid_argument with the numbers where the three do not fit together: once, when recorded.
+void check_gemm(const PackedLinear& weight, const Activations& x, const Epilogue& epilogue);
+
+// Panels [begin, end) for all rows of x. What a (row, column) becomes depends on neither the other rows, nor their
+// number, nor the range: k is summed in one order with the same operations.
+void gemm_panels(const PackedLinear& weight, const Activations& x, int64_t begin, int64_t end,
+                 const Epilogue& epilogue);
+
+}  // namespace noria

@@ -1,0 +1,49 @@
+// Activations as the kernels read them: float32 rows, or int8 with a scale for each group of 32.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace noria {
+
+constexpr int kScaleGroup = 32;  // activations that share a scale
+constexpr int kSumGroup = 16;    // the smallest weight group, hence the finer of the two sums
+
+// Quantised rows: x = scale * code, code in -127..127. A view of memory that somebody else owns.
+//
+// A group with a number that is not finite has NaN for its scale, so that what it touches is NaN too. A group of
+// numbers below 1e-35 is zero.
+struct QuantRows {
+  int64_t k = 0;              // a multiple of 32
+  int8_t* codes = nullptr;    // [rows][k]
+  int16_t* wide = nullptr;    // [rows][k] the codes again; of every four, numbers 0, 2, 1, 3
+  float* scales = nullptr;    // [rows][k / 32]
+  int32_t* sums32 = nullptr;  // [rows][k / 32] of codes
+  int32_t* sums16 = nullptr;  // [rows][k / 16]
+};
+
+// Bytes that num_rows rows take, and the view of so many bytes, 64-byte aligned. Throws std::invalid_argument
+// where k is not a multiple of 32.
+size_t quant_rows_bytes(int64_t num_rows, int64_t k);
+QuantRows quant_rows_at(uint8_t* data, int64_t num_rows, int64_t k);
+
+// Float32 rows somewhere in memory; a row begins `stride` floats after the one before.
+struct FloatRows {
+  const float* data = nullptr;
+  int64_t stride = 0;
+  int64_t k = 0;
+};
+
+// x / sqrt(mean(x^2) + eps) * gamma.
+struct RmsNorm {
+  const float* gamma = nullptr;  // [k]
+  float eps = 0;
+};
+
+// All take rows [begin, end) of x to the same rows of `out`. What a row becomes depends on that row alone.
+// out of rms_norm_rows: [rows][k] at stride x.k; it may be x itself.
+void rms_norm_rows(const FloatRows& x, const RmsNorm& norm, int64_t begin, int64_t end, float* out);
+void quantise_rows(const FloatRows& x, int64_t begin, int64_t end, const QuantRows& out);
+void norm_quantise_rows(const FloatRows& x, const RmsNorm& norm, int64_t begin, int64_t end, const QuantRows& out);
+
+}  // namespace noria
