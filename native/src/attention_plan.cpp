@@ -1,0 +1,65 @@
+#include <algorithm>
+
+#include "attention.h"
+
+namespace noria {
+namespace {
+
+// Rows of a tile, where a token's own are not more: its scores stay in the second-level cache.
+constexpr int kTileRows = 24;
+// With fewer pieces of work than this for each thread, the chunks of a tile are computed apart.
+constexpr int kEnoughWork = 6;
+
+}  // namespace
+
+void AttentionPlan::make(const Step& step, const Heads& heads, int window, int num_threads) {
+  tiles_.clear();
+  work_.clear();
+  rows_at_most_ = num_share_rows_ = 0;
+  for (int sequence = 0; sequence < step.num_sequences; ++sequence) add_tiles(step, heads, sequence, window);
+  if (done_size_ < tiles_.size()) {
+    done_size_ = tiles_.size() * 2;
+    done_ = std::make_unique<std::atomic<int>[]>(done_size_);
+  }
+  for (size_t tile = 0; tile < tiles_.size(); ++tile) done_[tile].store(0, std::memory_order_relaxed);
+  const bool is_split = tiles_.size() < static_cast<size_t>(kEnoughWork * num_threads) && num_threads > 1;
+  for (size_t index = 0; index < tiles_.size(); ++index) {
+    Tile& tile = tiles_[index];
+    const int pieces = is_split ? tile.num_chunks : 1;
+    tile.first_share = num_share_rows_;
+    if (pieces > 1) num_share_rows_ += tile.num_chunks * tile.num_tokens * heads.group();
+    for (int piece = 0; piece < pieces; ++piece) {
+      const int first = tile.first_chunk + piece;
+      work_.push_back({static_cast<int>(index), first, pieces > 1 ? 1 : tile.num_chunks});
+    }
+  }
+}
+
+void AttentionPlan::add_tiles(const Step& step, const Heads& heads, int sequence, int window) {
+  const int start = step.query_starts[sequence], end = step.query_starts[sequence + 1];
+  const int first_position = step.context_lens[sequence] - (end - start);
+  const int size = std::max(1, kTileRows / heads.group());
+  for (int token = start; token < end; token += size) {
+    const int count = std::min(size, end - token), position = first_position + (token - start);
+    const int first_seen = window > 0 ? std::max(0, position - window + 1) : 0;
+    const int first_chunk = first_seen / kChunk, last_chunk = (position + count - 1) / kChunk;
+    for (int head = 0; head < heads.num_kv_heads; ++head) {
+      tiles_.push_back({sequence, head, token, count, position, first_chunk, last_chunk - first_chunk + 1, 0});
+    }
+    rows_at_most_ = std::max(rows_at_most_, count * heads.group());
+  }
+}
+
+bool AttentionPlan::finish_chunk(int tile) {
+  const int num_chunks = tiles_[tile].num_chunks;
+  if (done_[tile].fetch_add(1, std::memory_order_acq_rel) + 1 < num_chunks) return false;
+  done_[tile].store(0, std::memory_order_relaxed);
+  return true;
+}
+
+size_t attention_scratch(const AttentionPlan& plan, int head_dim) {
+  const size_t rows = plan.rows_at_most();
+  return 6 * kChunk + rows * 2 * (head_dim + 2);  // six rows of scores; shares and what is merged of them
+}
+
+}  // namespace noria

@@ -1,0 +1,68 @@
+#include "cache.h"
+
+#include <cstring>
+#include <stdexcept>
+#include <string>
+
+#include "weights.h"
+
+namespace noria {
+namespace {
+
+std::string number(long long value) { return std::to_string(value); }
+
+CacheShape checked(CacheShape shape) {
+  const auto need = [](bool holds, const char* what, int found, const char* wanted) {
+    if (!holds) throw std::invalid_argument(std::string(what) + " is " + number(found) + "; it must be " + wanted);
+  };
+  need(shape.num_layers > 0, "num_layers", shape.num_layers, "positive");
+  need(shape.num_kv_heads > 0, "num_kv_heads", shape.num_kv_heads, "positive");
+  need(shape.num_blocks > 0, "num_blocks", shape.num_blocks, "positive");
+  need(shape.head_dim > 0 && shape.head_dim % 8 == 0, "head_dim", shape.head_dim, "a positive multiple of 8");
+  need(shape.block_size > 0 && shape.block_size % KvCache::kGroup == 0, "block_size", shape.block_size,
+       "a positive multiple of 8");
+  return shape;
+}
+
+}  // namespace
+
+KvCache::KvCache(CacheShape shape, KvKind kind)
+    : shape_(checked(shape)),
+      kind_(kind),
+      token_bytes_(shape.head_dim * item_bytes()),
+      part_bytes_(token_bytes_ * shape.block_size),
+      block_bytes_(part_bytes_ * 2 * shape.num_kv_heads),
+      arena_(block_bytes_ * shape.num_blocks * shape.num_layers, nullptr) {}
+
+void KvCache::write(int layer, int slot, int head, const float* key, const float* value) {
+  const int dim = shape_.head_dim, offset = slot % shape_.block_size, lane = offset % kGroup;
+  uint8_t* base = head_of(layer, slot / shape_.block_size, head);
+  uint8_t* group = base + (offset - lane) * token_bytes_;
+  uint8_t* row = base + part_bytes_ + offset * token_bytes_;
+  if (kind_ == KvKind::kF32) {
+    float* keys = reinterpret_cast<float*>(group);
+    for (int d = 0; d < dim; ++d) keys[d * kGroup + lane] = key[d];
+    std::memcpy(row, value, dim * sizeof(float));
+    return;
+  }
+  uint16_t* keys = reinterpret_cast<uint16_t*>(group);
+  uint16_t* values = reinterpret_cast<uint16_t*>(row);
+  for (int d = 0; d < dim; ++d) {
+    keys[(d / 2 * kGroup + lane) * 2 + d % 2] = to_bf16(key[d]);
+    values[d] = to_bf16(value[d]);
+  }
+}
+
+void KvCache::copy_block(int source, int destination) {
+  for (const int block : {source, destination}) {
+    if (block < 0 || block >= shape_.num_blocks) {
+      throw std::out_of_range("block " + number(block) + " of " + number(shape_.num_blocks));
+    }
+  }
+  if (source == destination) return;
+  for (int layer = 0; layer < shape_.num_layers; ++layer) {
+    std::memcpy(head_of(layer, destination, 0), head_of(layer, source, 0), block_bytes_);
+  }
+}
+
+}  // namespace noria

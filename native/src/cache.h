@@ -1,0 +1,64 @@
+// The paged KV cache.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "arena.h"
+
+namespace noria {
+
+enum class KvKind { kF32, kBf16 };
+
+struct CacheShape {
+  int num_layers = 0;
+  int num_kv_heads = 0;
+  int head_dim = 0;    // a multiple of 8
+  int block_size = 0;  // tokens, a multiple of 8
+  int num_blocks = 0;
+};
+
+// By layer, block, head: keys, then values, block_size tokens each.
+//
+// Keys lie in groups of 8 tokens, so that a vector holds one dimension of 8 tokens: [D][8] in float32, [D/2][8][2]
+// in bfloat16. Values lie token after token, [8][D].
+// Memory is zero until written, and taken from the system as it is.
+class KvCache {
+ public:
+  static constexpr int kGroup = 8;
+
+  // Throws std::invalid_argument with the numbers for a shape it cannot hold.
+  KvCache(CacheShape shape, KvKind kind);
+
+  const CacheShape& shape() const { return shape_; }
+  KvKind kind() const { return kind_; }
+  size_t item_bytes() const { return kind_ == KvKind::kF32 ? 4 : 2; }
+
+  // Where the group of 8 tokens that begins at `offset` in a block lies, for one head.
+  const uint8_t* keys(int layer, int block, int head, int offset) const {
+    return head_of(layer, block, head) + offset * token_bytes_;
+  }
+  const uint8_t* values(int layer, int block, int head, int offset) const {
+    return head_of(layer, block, head) + part_bytes_ + offset * token_bytes_;
+  }
+
+  // One token's key and value of one head: D floats each, rounded to the cache's kind.
+  void write(int layer, int slot, int head, const float* key, const float* value);
+
+  // Throws std::out_of_range.
+  void copy_block(int source, int destination);
+
+ private:
+  uint8_t* head_of(int layer, int block, int head) const {
+    return arena_.data() + (size_t(layer) * shape_.num_blocks + block) * block_bytes_ + head * 2 * part_bytes_;
+  }
+
+  CacheShape shape_;
+  KvKind kind_;
+  size_t token_bytes_;  // of one head's keys or values
+  size_t part_bytes_;   // keys or values of one head in a block
+  size_t block_bytes_;  // a block in one layer
+  Arena arena_;
+};
+
+}  // namespace noria

@@ -1,0 +1,72 @@
+#include "linear_op.h"
+
+#include <algorithm>
+
+namespace noria {
+namespace {
+
+// Up to so many rows, every thread makes all of them for itself: less work than waiting for the others' share.
+constexpr int64_t kOwnRows = 4;
+
+size_t float_bytes(int64_t num_rows, int64_t k) { return size_t(num_rows) * k * sizeof(float); }
+
+}  // namespace
+
+void LinearInput::prepare(int64_t num_rows) {
+  const int64_t k = weight_.k;
+  const size_t num_bytes = weight_.format.is_quantised() ? quant_rows_bytes(num_rows, k) : float_bytes(num_rows, k);
+  if (is_ready_as_is()) return;
+  if (num_rows > kOwnRows) {
+    workspace_.rows.reserve(num_bytes);
+  } else {
+    for (Room& room : workspace_.own_rows) room.reserve(num_bytes);
+  }
+}
+
+Activations LinearInput::make(const Walker& walker, const float* rows, int64_t num_rows) const {
+  if (is_ready_as_is()) return at(nullptr, rows, num_rows);
+  const bool is_own = num_rows <= kOwnRows;
+  Activations made = at(is_own ? workspace_.own_rows[walker.index].data() : workspace_.rows.data(), rows, num_rows);
+  if (is_own) {
+    convert(rows, 0, num_rows, made);
+  } else {
+    convert(rows, walker.begin_of(num_rows), walker.end_of(num_rows), made);
+    walker.pool->barrier();
+  }
+  return made;
+}
+
+Activations LinearInput::at(uint8_t* data, const float* rows, int64_t num_rows) const {
+  Activations made;
+  made.num_rows = num_rows;
+  if (weight_.format.is_quantised()) {
+    made.quants = quant_rows_at(data, num_rows, weight_.k);
+  } else {
+    made.floats = {data == nullptr ? rows : reinterpret_cast<float*>(data), weight_.k, weight_.k};
+  }
+  return made;
+}
+
+void LinearInput::convert(const float* rows, int64_t begin, int64_t end, Activations& out) const {
+  const FloatRows in{rows, weight_.k, weight_.k};
+  if (!weight_.format.is_quantised()) {
+    rms_norm_rows(in, norm_, begin, end, const_cast<float*>(out.floats.data));
+  } else if (norm_.gamma == nullptr) {
+    quantise_rows(in, begin, end, out.quants);
+  } else {
+    norm_quantise_rows(in, norm_, begin, end, out.quants);
+  }
+}
+
+void PanelWork::run(const Walker& walker, const PackedLinear& weight, const Activations& x,
+                    const Epilogue& epilogue) {
+  const int64_t num_panels = weight.num_panels();
+  // Few takes for a large head, single panels where there are few.
+  const int64_t step = std::max<int64_t>(1, num_panels / (walker.count * 16));
+  for (int64_t begin = next_.take(step); begin < num_panels; begin = next_.take(step)) {
+    gemm_panels(weight, x, begin, std::min(begin + step, num_panels), epilogue);
+  }
+  walker.pool->barrier();
+}
+
+}  // namespace noria

@@ -1,0 +1,203 @@
+// The ops that a plan records. Memory is taken in `prepare` and looked up in `run`: until all ops are prepared it may
+// still move.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+
+#include "linear_op.h"
+#include "plan.h"
+
+namespace noria {
+
+class EmbedOp : public Op {
+ public:
+  EmbedOp(const PackedLinear& table, Buffer& x) : table_(table), x_(x) {}
+
+  void prepare(const Step& step) override { x_.reserve(step.num_tokens); }
+
+  void run(const Walker& walker) override {
+    const int64_t num_rows = walker.step->num_tokens;
+    for (int64_t row = walker.begin_of(num_rows); row < walker.end_of(num_rows); ++row) {
+      read_floats(table_, walker.step->token_ids[row], x_.floats() + row * table_.k);
+    }
+    walker.pool->barrier();
+  }
+
+ private:
+  const PackedLinear table_;
+  Buffer& x_;
+};
+
+class NormQkvOp : public Op {
+ public:
+  NormQkvOp(LinearInput input, const PackedLinear& weight, const QkvFinish& finish, KvCache& cache)
+      : input_(input), weight_(weight), finish_(finish), cache_(cache) {}
+
+  Buffer* x = nullptr;
+  Buffer* qkv = nullptr;
+
+  void prepare(const Step& step) override {
+    qkv->reserve(step.num_tokens);
+    input_.prepare(step.num_tokens);
+    panels_.prepare();
+  }
+
+  void run(const Walker& walker) override {
+    Epilogue store;
+    store.out = qkv->floats();
+    store.stride = qkv->width;
+    panels_.run(walker, weight_, input_.make(walker, x->floats(), walker.step->num_tokens), store);
+    const int64_t units = finish_.num_units(*walker.step);
+    finish_.run(*walker.step, walker.begin_of(units), walker.end_of(units), store.out, cache_);
+    walker.pool->barrier();
+  }
+
+ private:
+  LinearInput input_;
+  const PackedLinear weight_;
+  const QkvFinish finish_;
+  KvCache& cache_;
+  PanelWork panels_;
+};
+
+class AttendOp : public Op {
+ public:
+  AttendOp(const AttentionCall& call, AttentionPlan& plan, Workspace& workspace)
+      : call_(call), plan_(plan), workspace_(workspace) {}
+
+  Buffer* q = nullptr;
+  Buffer* out = nullptr;
+
+  void prepare(const Step& step) override {
+    const int dim = call_.heads.head_dim;
+    out->reserve(step.num_tokens);
+    workspace_.shares.reserve(size_t(plan_.num_share_rows()) * (dim + 2) * sizeof(float));
+    for (Room& room : workspace_.own_scratch) room.reserve(attention_scratch(plan_, dim) * sizeof(float));
+    next_.reset();
+  }
+
+  void run(const Walker& walker) override {
+    AttentionCall call = call_;
+    call.step = walker.step;
+    call.query_stride = static_cast<int>(q->width);
+    call.queries = q->floats();
+    call.out = out->floats();
+    call.shares = workspace_.shares.floats();
+    float* scratch = workspace_.own_scratch[walker.index].floats();
+    const auto size = static_cast<int64_t>(plan_.work().size());
+    for (int64_t index = next_.take(1); index < size; index = next_.take(1)) {
+      attend_avx2(call, plan_, plan_.work()[index], scratch);
+    }
+    walker.pool->barrier();
+  }
+
+ private:
+  const AttentionCall call_;
+  AttentionPlan& plan_;
+  Workspace& workspace_;
+  Counter next_;
+};
+
+class LinearAddOp : public Op {
+ public:
+  LinearAddOp(LinearInput input, const PackedLinear& weight) : input_(input), weight_(weight) {}
+
+  Buffer* inputs = nullptr;
+  Buffer* x = nullptr;
+
+  void prepare(const Step& step) override {
+    if (!takes_quants()) input_.prepare(step.num_tokens);
+    panels_.prepare();
+  }
+
+  void run(const Walker& walker) override {
+    Epilogue add;
+    add.kind = Epilogue::Kind::kAdd;
+    add.out = x->floats();
+    add.stride = x->width;
+    Activations rows;
+    if (takes_quants()) {
+      rows.num_rows = walker.step->num_tokens;
+      rows.quants = inputs->quants(walker.step->num_tokens);
+    } else {
+      rows = input_.make(walker, inputs->floats(), walker.step->num_tokens);
+    }
+    panels_.run(walker, weight_, rows, add);
+  }
+
+ private:
+  bool takes_quants() const { return inputs->as_quants; }
+
+  LinearInput input_;
+  const PackedLinear weight_;
+  PanelWork panels_;
+};
+
+class NormGluOp : public Op {
+ public:
+  NormGluOp(LinearInput input, const PackedLinear& weight, Gate gate) : input_(input), weight_(weight), gate_(gate) {}
+
+  Buffer* x = nullptr;
+  Buffer* out = nullptr;
+
+  void prepare(const Step& step) override {
+    out->reserve(step.num_tokens);
+    input_.prepare(step.num_tokens);
+    panels_.prepare();
+  }
+
+  void run(const Walker& walker) override {
+    Epilogue gate;
+    gate.kind = Epilogue::Kind::kGate;
+    gate.gate = gate_;
+    gate.stride = out->width;
+    if (out->as_floats) gate.out = out->floats();
+    if (out->as_quants) gate.quants = out->quants(walker.step->num_tokens);
+    panels_.run(walker, weight_, input_.make(walker, x->floats(), walker.step->num_tokens), gate);
+  }
+
+ private:
+  LinearInput input_;
+  const PackedLinear weight_;
+  const Gate gate_;
+  PanelWork panels_;
+};
+
+class LmHeadOp : public Op {
+ public:
+  LmHeadOp(LinearInput input, const PackedLinear& weight, Workspace& workspace, float** logits)
+      : input_(input), weight_(weight), workspace_(workspace), logits_(logits) {}
+
+  Buffer* x = nullptr;
+
+  void prepare(const Step& step) override {
+    workspace_.gathered.reserve(size_t(step.num_logit_rows) * weight_.k * sizeof(float));
+    input_.prepare(step.num_logit_rows);
+    panels_.prepare();
+  }
+
+  void run(const Walker& walker) override {
+    const int64_t num_rows = walker.step->num_logit_rows, width = weight_.k;
+    if (num_rows == 0) return;
+    float* rows = workspace_.gathered.floats();
+    for (int64_t row = walker.begin_of(num_rows); row < walker.end_of(num_rows); ++row) {
+      const float* from = x->floats() + walker.step->logit_rows[row] * width;
+      std::memcpy(rows + row * width, from, width * sizeof(float));
+    }
+    walker.pool->barrier();
+    Epilogue store;
+    store.out = *logits_;
+    store.stride = weight_.num_outputs();
+    panels_.run(walker, weight_, input_.make(walker, rows, num_rows), store);
+  }
+
+ private:
+  LinearInput input_;
+  const PackedLinear weight_;
+  Workspace& workspace_;
+  float** logits_;
+  PanelWork panels_;
+};
+
+}  // namespace noria

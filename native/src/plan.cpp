@@ -1,0 +1,153 @@
+#include "plan.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "ops.h"
+
+namespace noria {
+namespace {
+
+std::string number(int64_t value) { return std::to_string(value); }
+
+void need(bool holds, const std::string& text) {
+  if (!holds) throw std::invalid_argument(text);
+}
+
+void need_n(const PackedLinear& weight, int64_t width) {
+  need(weight.num_outputs() == width, "a weight of " + number(weight.n) + " x " + number(weight.k) + " gives rows of " +
+                                          number(weight.num_outputs()) + " numbers where " + number(width) +
+                                          " are wanted");
+}
+
+}  // namespace
+
+void Buffer::reserve(int64_t num_rows) {
+  if (as_floats) slot->floats.reserve(size_t(num_rows) * width * sizeof(float));
+  if (as_quants) slot->quants.reserve(quant_rows_bytes(num_rows, width));
+}
+
+Buffer& Plan::used(int index, int64_t width) {
+  need(index >= 0 && index < static_cast<int>(buffers_.size()), "buffer " + number(index) + " was never made");
+  Buffer& found = *buffers_[index];
+  need(found.width == width, "a buffer of rows of " + number(found.width) + " numbers is used as one of " + number(width));
+  found.last_op = ops_.size();
+  return found;
+}
+
+Buffer& Plan::made(int64_t width) {
+  buffers_.push_back(std::make_unique<Buffer>(width, ops_.size()));
+  return *buffers_.back();
+}
+
+// A buffer takes a slot whose last one is not read any more when it is first written.
+void Plan::place_buffers() {
+  for (const auto& buffer : buffers_) {
+    if (buffer->slot != nullptr) continue;
+    for (const auto& slot : slots_) {
+      if (slot->last_op < buffer->first_op) buffer->slot = slot.get();
+    }
+    if (buffer->slot == nullptr) {
+      slots_.push_back(std::make_unique<Slot>());
+      buffer->slot = slots_.back().get();
+    }
+    buffer->slot->last_op = buffer->last_op;
+  }
+}
+
+AttentionPlan& Plan::attention_plan(const Heads& heads, int window) {
+  for (const auto& one : windows_) {
+    const bool is_same = one->heads.group() == heads.group() && one->heads.num_kv_heads == heads.num_kv_heads;
+    if (is_same && one->window == window) return one->plan;
+  }
+  windows_.push_back(std::make_unique<WindowPlan>());
+  windows_.back()->heads = heads;
+  windows_.back()->window = window;
+  return windows_.back()->plan;
+}
+
+int Plan::embed(const PackedLinear& table) {
+  limits_.num_tokens_known = table.n;
+  Buffer& x = made(table.k);
+  x.as_floats = true;
+  ops_.push_back(std::make_unique<EmbedOp>(table, x));
+  return static_cast<int>(buffers_.size()) - 1;
+}
+
+int Plan::norm_qkv(int x, const RmsNorm& norm, const PackedLinear& weight, const QkvFinish& finish) {
+  const Heads& heads = finish.heads;
+  const CacheShape& shape = cache_.shape();
+  need(heads.head_dim == shape.head_dim && heads.num_kv_heads == shape.num_kv_heads,
+       "the cache holds " + number(shape.num_kv_heads) + " heads of " + number(shape.head_dim) + ", the layer has " +
+           number(heads.num_kv_heads) + " of " + number(heads.head_dim));
+  need(heads.num_heads > 0 && heads.num_heads % heads.num_kv_heads == 0,
+       number(heads.num_heads) + " query heads cannot share " + number(heads.num_kv_heads) + " key/value heads");
+  need(finish.layer >= 0 && finish.layer < shape.num_layers,
+       "layer " + number(finish.layer) + " of a cache of " + number(shape.num_layers));
+  need(finish.rope.dim % 2 == 0 && finish.rope.dim <= heads.head_dim,
+       "rotating " + number(finish.rope.dim) + " of " + number(heads.head_dim) + " dimensions");
+  need_n(weight, heads.query_size() + 2 * heads.kv_size());
+  limits_.num_positions = std::min(limits_.num_positions, finish.rope.num_positions);
+  auto op = std::make_unique<NormQkvOp>(LinearInput(workspace_, weight, norm), weight, finish, cache_);
+  op->x = &used(x, weight.k);
+  op->qkv = &made(weight.n);
+  op->qkv->as_floats = true;
+  ops_.push_back(std::move(op));
+  return static_cast<int>(buffers_.size()) - 1;
+}
+
+int Plan::attend(int q, const Heads& heads, float scale, int window, int layer) {
+  const AttentionCall call{nullptr, &cache_, heads, scale, window, layer, nullptr, 0, nullptr, nullptr};
+  auto op = std::make_unique<AttendOp>(call, attention_plan(heads, window), workspace_);
+  op->q = &used(q, heads.query_size() + 2 * heads.kv_size());
+  op->out = &made(heads.query_size());
+  op->out->as_floats = true;
+  ops_.push_back(std::move(op));
+  return static_cast<int>(buffers_.size()) - 1;
+}
+
+void Plan::linear_add(int inputs, const PackedLinear& weight, int x) {
+  auto op = std::make_unique<LinearAddOp>(LinearInput(workspace_, weight, {}), weight);
+  op->inputs = &used(inputs, weight.k);
+  op->x = &used(x, weight.num_outputs());
+  const bool has_floats = op->inputs->as_floats;  // attention's; a gate gives what is asked of it
+  if (!has_floats) (weight.format.is_quantised() ? op->inputs->as_quants : op->inputs->as_floats) = true;
+  ops_.push_back(std::move(op));
+}
+
+int Plan::norm_glu(int x, const RmsNorm& norm, const PackedLinear& weight, Gate gate) {
+  need(weight.order == ColumnOrder::kGlu, "a weight of " + number(weight.n) + " rows that is not gate over up");
+  auto op = std::make_unique<NormGluOp>(LinearInput(workspace_, weight, norm), weight, gate);
+  op->x = &used(x, weight.k);
+  op->out = &made(weight.num_outputs());
+  ops_.push_back(std::move(op));
+  return static_cast<int>(buffers_.size()) - 1;
+}
+
+void Plan::lm_head(int x, const RmsNorm& norm, const PackedLinear& weight) {
+  limits_.num_logits = weight.num_outputs();
+  auto op = std::make_unique<LmHeadOp>(LinearInput(workspace_, weight, norm), weight, workspace_, &logits_);
+  op->x = &used(x, weight.k);
+  ops_.push_back(std::move(op));
+}
+
+void Plan::run(const Step& step, float* logits) {
+  logits_ = logits;
+  place_buffers();
+  for (const auto& one : windows_) one->plan.make(step, one->heads, one->window, pool_.num_threads());
+  for (const auto& op : ops_) op->prepare(step);
+  struct Context {
+    const Step* step;
+    Plan* plan;
+  } context{&step, this};
+  pool_.run(
+      [](void* data, int thread_index, int num_threads) {
+        const Context& context = *static_cast<Context*>(data);
+        const Walker walker{&context.plan->pool_, context.step, thread_index, num_threads};
+        for (const auto& op : context.plan->ops_) op->run(walker);
+      },
+      &context);
+}
+
+}  // namespace noria

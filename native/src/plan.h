@@ -1,0 +1,123 @@
+// A model's forward as a record of ops, walked by the pool once a step.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "arena.h"
+#include "attention.h"
+#include "cache.h"
+#include "gemm.h"
+#include "pool.h"
+#include "rope.h"
+#include "step.h"
+
+namespace noria {
+
+// One thread on its way through a step.
+struct Walker {
+  Pool* pool;
+  const Step* step;
+  int index;
+  int count;
+
+  int64_t begin_of(int64_t size) const { return size * index / count; }
+  int64_t end_of(int64_t size) const { return size * (index + 1) / count; }
+};
+
+// Memory that buffers take in turns.
+struct Slot {
+  Room floats;
+  Room quants;
+  size_t last_op = 0;  // the last op that reads what the buffer placed last holds
+};
+
+// Rows [T, width] between two ops, in the forms that its readers want.
+struct Buffer {
+  Buffer(int64_t width, size_t op) : width(width), first_op(op), last_op(op) {}
+
+  const int64_t width;
+  const size_t first_op;
+  size_t last_op;
+  bool as_floats = false;
+  bool as_quants = false;
+  Slot* slot = nullptr;
+
+  void reserve(int64_t num_rows);
+  float* floats() const { return slot->floats.floats(); }
+  QuantRows quants(int64_t num_rows) const { return quant_rows_at(slot->quants.data(), num_rows, width); }
+};
+
+// Memory that ops use one after another within a step.
+struct Workspace {
+  explicit Workspace(int num_threads) : own_rows(num_threads), own_scratch(num_threads) {}
+
+  Room rows;                      // a linear's input, normalised and in the form that its weight takes
+  std::vector<Room> own_rows;     // the same, by thread, where each makes its own
+  Room gathered;                  // the rows whose logits are wanted
+  Room shares;                    // of attention
+  std::vector<Room> own_scratch;  // of attention, by thread
+};
+
+class Op {
+ public:
+  virtual ~Op() = default;
+  // Before a step, by one thread: takes memory. Throws std::bad_alloc.
+  virtual void prepare(const Step& step) = 0;
+  // By all threads. Ends in a barrier, so that the next op finds everything written.
+  virtual void run(const Walker& walker) = 0;
+};
+
+// Buffers are numbers in the order they were made. Weights, tables and norms are views: their owners must live as
+// long as the plan. Recording throws std::invalid_argument with the numbers where shapes do not fit.
+class Plan {
+ public:
+  Plan(Pool& pool, KvCache& cache) : pool_(pool), cache_(cache), workspace_(pool.num_threads()) {}
+
+  int embed(const PackedLinear& table);
+  int norm_qkv(int x, const RmsNorm& norm, const PackedLinear& weight, const QkvFinish& finish);
+  int attend(int q, const Heads& heads, float scale, int window, int layer);
+  void linear_add(int inputs, const PackedLinear& weight, int x);
+  int norm_glu(int x, const RmsNorm& norm, const PackedLinear& weight, Gate gate);
+  void lm_head(int x, const RmsNorm& norm, const PackedLinear& weight);
+
+  // What a step must keep to, gathered while recording.
+  struct Limits {
+    int64_t num_tokens_known = 0;  // rows of the embedding
+    int64_t num_positions = INT64_MAX;
+    int64_t num_logits = 0;
+  };
+  const Limits& limits() const { return limits_; }
+  const KvCache& cache() const { return cache_; }
+
+  // logits: [R, num_logits]. The step must be valid (check_step). Throws std::bad_alloc.
+  void run(const Step& step, float* logits);
+
+ private:
+  Buffer& used(int index, int64_t width);
+  Buffer& made(int64_t width);
+  void place_buffers();
+  AttentionPlan& attention_plan(const Heads& heads, int window);
+
+  struct WindowPlan {
+    Heads heads;
+    int window;
+    AttentionPlan plan;
+  };
+
+  Pool& pool_;
+  KvCache& cache_;
+  Workspace workspace_;
+  Limits limits_;
+  float* logits_ = nullptr;  // of the step that runs
+  std::vector<std::unique_ptr<Buffer>> buffers_;
+  std::vector<std::unique_ptr<Slot>> slots_;
+  std::vector<std::unique_ptr<WindowPlan>> windows_;
+  std::vector<std::unique_ptr<Op>> ops_;
+};
+
+// Throws std::invalid_argument that says what is wrong with a step for this plan.
+void check_step(const Step& step, const Plan& plan);
+
+}  // namespace noria
