@@ -30,7 +30,7 @@ class Row:
 
 
 _CONFIG = "noria.config"
-_PARAMS = ("noria.sampling.params", "noria.sampling.validate")
+_PARAMS = ("noria.sampling.params", "noria.sampling.defaults", "noria.sampling.validate")
 _PLAIN_CORE = ("noria.core.plan", "noria.core.outputs")
 
 ROOMS = {
