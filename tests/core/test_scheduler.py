@@ -153,6 +153,39 @@ def test_a_copy_needs_no_spare_block_when_the_pool_is_full() -> None:
     assert harness.last("second").num_cached_tokens == 0  # nothing is reported before the first token
 
 
+@pytest.mark.parametrize("budget", [64, 8])
+def test_requests_that_arrive_together_with_one_prompt_compute_it_once(budget: int) -> None:
+    harness = Harness(engine_config(max_num_batched_tokens=budget))
+    prompt = list(range(30))
+    for i in range(4):
+        harness.add(f"r{i}", prompt, max_tokens=3)
+    harness.run()
+    computed = sum(work.num_new for plan in harness.runner.plans for work in plan.work)
+    assert computed == 30 + 3 * 2 + 4 * 2  # the prompt, its last block for three others, and two decodes each
+    for i in range(4):
+        assert harness.output(f"r{i}") == solo_output(prompt, 3)
+
+
+def test_a_request_stops_waiting_for_a_prefix_whose_maker_was_cancelled() -> None:
+    harness = Harness(engine_config(max_num_batched_tokens=8))
+    for name in ("maker", "other"):
+        harness.add(name, list(range(40)), max_tokens=1)
+    harness.step(2)
+    assert harness.scheduler.waiting.get("other") is not None
+    harness.loop.cancel(["maker"])
+    harness.step()
+    assert harness.scheduler.running.get("other") is not None
+    harness.run()
+    assert harness.output("other") == solo_output(list(range(40)), 1)
+
+
+def test_a_static_batch_does_not_wait_for_prefixes() -> None:
+    harness = Harness(engine_config(admission_policy=AdmissionPolicy.STATIC))
+    for i in range(3):
+        harness.add(f"r{i}", PROMPT, max_tokens=4)
+    assert harness.run() == 4
+
+
 def test_salts_do_not_share_prefixes() -> None:
     harness = Harness(engine_config())
     harness.add("first", PROMPT, max_tokens=1, salt="one")

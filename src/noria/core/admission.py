@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from noria.config.engine import SchedulerConfig
 from noria.core.draft import Draft
-from noria.core.kv import KVCacheManager
+from noria.core.kv import Hit, KVCacheManager
 from noria.core.policies import Admission
 from noria.core.queue import RequestQueue
 from noria.core.request import Request
@@ -46,14 +46,18 @@ class Admitter:
         return self._waiting.first(min(self._max_num_seqs - len(self._running), MAX_CANDIDATES))
 
     def admit(self, granted: Sequence[tuple[Request, int]], draft: Draft, now_s: float) -> list[Request]:
-        """Admit what fits of (request, tokens) pairs, in order. One that does not fit may be passed, but not for
-        ever.
+        """Admit what fits of (request, tokens) pairs, in order. One that does not fit may be passed, though not
+        for ever. One whose prompt begins as that of a running request, which has not computed it yet, stays
+        out until it can share it.
         """
         admitted: list[Request] = []
         refused: list[Request] = []
         for request, num_tokens in granted:
-            if self._fits(request):
-                self._join(request, num_tokens, draft, now_s)
+            hit = self._kv.find(request)
+            if hit.is_coming and self._policy.waits_for_prefix:
+                continue
+            if self._fits(request, hit):
+                self._join(request, hit, num_tokens, draft, now_s)
                 admitted.append(request)
                 for passed in refused:
                     passed.life.num_passed += 1
@@ -63,10 +67,10 @@ class Admitter:
                 break
         return admitted
 
-    def _fits(self, request: Request) -> bool:
+    def _fits(self, request: Request, hit: Hit) -> bool:
         if not len(self._running):
             return True  # the pool holds at least one request of any acceptable length
-        cost = self._kv.admission_cost(self._kv.find(request), request.num_known)
+        cost = self._kv.admission_cost(hit, request.num_known)
         return cost + self._outstanding() + self._headroom(request) <= self._kv.pool.num_free
 
     def _outstanding(self) -> int:
@@ -83,8 +87,8 @@ class Admitter:
         """Blocks that a request may come to need beyond those of its known tokens."""
         return self._kv.num_blocks_for(request.max_known) - self._kv.num_blocks_for(request.num_known)
 
-    def _join(self, request: Request, num_tokens: int, draft: Draft, now_s: float) -> None:
-        moves = self._kv.admit(request, self._kv.find(request))
+    def _join(self, request: Request, hit: Hit, num_tokens: int, draft: Draft, now_s: float) -> None:
+        moves = self._kv.admit(request, hit)
         num_new = min(num_tokens, request.num_pending)
         gained = self._kv.grow(request, num_new)
         assert gained is not None, f"request {request.id} was found to fit, and does not"

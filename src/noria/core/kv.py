@@ -17,11 +17,13 @@ class Hit:
 
     blocks: shared as they are. copy_source: one more cached block of which a private copy is made, because its
     last token has to be computed again to get logits. num_tokens: tokens that need not be computed.
+    is_coming: the next block is being computed by a running request; waiting for it saves computing it twice.
     """
 
     blocks: tuple[int, ...] = ()
     copy_source: int | None = None
     num_tokens: int = 0
+    is_coming: bool = False
 
 
 @dataclass(slots=True)
@@ -81,6 +83,7 @@ class KVCacheManager:
         self._tables[request.id] = table
         request.num_computed = hit.num_tokens
         self._skip_registered(request, table)
+        self._announce(request, table)
         if hit.copy_source is None:
             return []
         # Most recently used from now on; it is taken only when no other block is free, and then holds the
@@ -127,6 +130,8 @@ class KVCacheManager:
     def release(self, request: Request) -> None:
         """Give back the request's blocks, tail first, so that a prefix outlives what follows it."""
         table = self._tables.pop(request.id)
+        for index in self._unregistered(request, table):
+            self.prefix.withdraw(request.chain.digest(index, request.token_ids), request.id)
         for block in reversed(table.blocks):
             self._release(block)
         request.num_computed = 0
@@ -134,7 +139,7 @@ class KVCacheManager:
     def check(self) -> None:
         """Assert that pool, tables and prefix cache agree to the block."""
         self.pool.check(table.blocks for table in self._tables.values())
-        self.prefix.check()
+        self.prefix.check(self.holders())
         evictable = sum(1 for block in self.pool.free_blocks() if self.prefix.holds(block))
         assert evictable == self._num_evictable, (
             f"{evictable} evictable blocks, counted {self._num_evictable}"
@@ -149,13 +154,22 @@ class KVCacheManager:
             digest = request.chain.digest(index, request.token_ids)
             cached = self.prefix.find(digest, parent, self._block_tokens(request, index))
             if cached is None:
-                break
+                is_coming = self.prefix.is_coming(digest)
+                return Hit(tuple(blocks), None, len(blocks) * self.block_size, is_coming)
             blocks.append(cached.block)
             parent = cached.serial
         if len(blocks) * self.block_size < request.num_known:
             return Hit(tuple(blocks), None, len(blocks) * self.block_size)
         # Everything is cached, but the last token's logits are not: compute that one token in a private copy.
         return Hit(tuple(blocks[:-1]), blocks[-1], request.num_known - 1)
+
+    def _unregistered(self, request: Request, table: BlockTable) -> range:
+        """Indices of the known full blocks that were not offered yet; none without a prefix cache."""
+        return range(table.num_registered, request.num_known // self.block_size if self._registers else 0)
+
+    def _announce(self, request: Request, table: BlockTable) -> None:
+        for index in self._unregistered(request, table):
+            self.prefix.announce(request.chain.digest(index, request.token_ids), request.id)
 
     def _skip_registered(self, request: Request, table: BlockTable) -> None:
         for index in range(len(table.blocks)):

@@ -12,6 +12,8 @@ from noria.core.request import Request
 
 
 class Admission(Protocol):
+    waits_for_prefix: bool  # a request may stay out while a running one computes the beginning of its prompt
+
     def is_open(self, running: Iterable[Request]) -> bool:
         """Whether a waiting request may join these."""
         ...
@@ -19,6 +21,8 @@ class Admission(Protocol):
 
 class ContinuousAdmission:
     """A request joins at any step."""
+
+    waits_for_prefix = True
 
     def is_open(self, running: Iterable[Request]) -> bool:
         return True
@@ -29,6 +33,8 @@ class StaticAdmission:
 
     What engines without continuous batching do; here so that anyone can measure the difference.
     """
+
+    waits_for_prefix = False  # the batch would close without it
 
     def is_open(self, running: Iterable[Request]) -> bool:
         return all(request.num_output == 0 for request in running)

@@ -81,6 +81,7 @@ class PrefixCache:
     def __init__(self) -> None:
         self._by_digest: dict[bytes, CachedBlock] = {}
         self._by_block: dict[int, CachedBlock] = {}
+        self._coming: dict[bytes, str] = {}  # digest -> the running request that is about to compute it
         self._num_serials = 0
 
     def __len__(self) -> int:
@@ -101,6 +102,7 @@ class PrefixCache:
         The first block with a content stays the shared one. A later one with the same content continues its
         chain; one whose digest collides gets a serial that nobody can find.
         """
+        self._coming.pop(digest, None)
         cached = self.find(digest, parent, tokens)
         if cached is not None:
             return cached.serial
@@ -110,6 +112,18 @@ class PrefixCache:
             self._by_digest[digest] = self._by_block[block] = cached
         return self._num_serials
 
+    def announce(self, digest: bytes, request_id: str) -> None:
+        """A running request is going to compute this block; the first to say so stays named."""
+        self._coming.setdefault(digest, request_id)
+
+    def withdraw(self, digest: bytes, request_id: str) -> None:
+        """The request is not going to compute the block after all."""
+        if self._coming.get(digest) == request_id:
+            del self._coming[digest]
+
+    def is_coming(self, digest: bytes) -> bool:
+        return digest in self._coming
+
     def forget(self, block: int) -> bool:
         """Drop the entry of a block that is about to be overwritten; whether there was one."""
         cached = self._by_block.pop(block, None)
@@ -118,11 +132,10 @@ class PrefixCache:
         del self._by_digest[cached.digest]
         return True
 
-    def clear(self) -> None:
-        self._by_digest.clear()
-        self._by_block.clear()
-
-    def check(self) -> None:
+    def check(self, running: set[str]) -> None:
+        """Assert that both indices agree, and that only running requests are going to compute blocks."""
+        strays = set(self._coming.values()) - running
+        assert not strays, f"{sorted(strays)} announced blocks and do not run"
         assert len(self._by_block) == len(self._by_digest), f"{len(self._by_block)} != {len(self._by_digest)}"
         for block, cached in self._by_block.items():
             assert cached.block == block, f"entry of block {block} names block {cached.block}"
