@@ -1,0 +1,315 @@
+// Packed weights and their products for Python. Arrays are checked here; nothing below looks at sizes again.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include "bind_gemm.h"
+#include "bindings.h"
+#include "gemm.h"
+#include "pool.h"
+#include "unpack.h"
+#include "weights_owner.h"
+
+namespace nb = nanobind;
+
+namespace noria {
+namespace {
+
+using Vector = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using ByteMatrix = nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+void expect(int64_t found, int64_t wanted, const char* what) {
+  if (found != wanted) {
+    throw std::invalid_argument(std::string(what) + ": expected " + std::to_string(wanted) + ", found " +
+                                std::to_string(found));
+  }
+}
+
+void expect_rows(const LinearWeight& weight, int64_t first, int64_t count) {
+  if (first < 0 || count < 0 || first + count > weight.view().n) {
+    throw std::invalid_argument("rows " + std::to_string(first) + " to " + std::to_string(first + count) +
+                                " are not within the " + std::to_string(weight.view().n) + " of the weight");
+  }
+}
+
+void expect_kind(bool fits, const char* what) {
+  if (!fits) throw std::invalid_argument(std::string("the weight's format does not take ") + what);
+}
+
+bool is_same(const WeightFormat& a, const WeightFormat& b) {
+  return a.kind == b.kind && a.group == b.group && a.zero == b.zero && a.has_minima == b.has_minima &&
+         a.scales == b.scales;
+}
+
+WeightFormat float_format(const std::string& dtype) {
+  WeightFormat format;
+  if (dtype == "float32") return format;
+  if (dtype != "bfloat16") throw std::invalid_argument("weights are float32 or bfloat16, not " + dtype);
+  format.kind = WeightKind::kBf16;
+  return format;
+}
+
+ColumnOrder order_of(bool is_glu) { return is_glu ? ColumnOrder::kGlu : ColumnOrder::kPlain; }
+
+void put_floats(const LinearWeight& weight, int64_t first, const Matrix& rows) {
+  expect_rows(weight, first, rows.shape(0));
+  expect(rows.shape(1), weight.view().k, "numbers in a row");
+  expect_kind(!weight.view().format.is_quantised(), "floating point numbers");
+  const nb::gil_scoped_release release;
+  for (size_t i = 0; i < rows.shape(0); ++i) place_floats(weight.view(), first + i, rows.data() + i * rows.shape(1));
+}
+
+void put_blocks(const LinearWeight& weight, int64_t first, const std::string& name, const ByteMatrix& rows) {
+  const BlockType& type = block_type(name);
+  const int64_t k = weight.view().k;
+  expect_rows(weight, first, rows.shape(0));
+  expect_kind(is_same(type.format, weight.view().format), type.name);
+  expect(rows.shape(1), k / type.elements * type.bytes, "bytes in a row");
+  const nb::gil_scoped_release release;
+  RowCodes codes;
+  for (size_t i = 0; i < rows.shape(0); ++i) {
+    unpack_row(type, rows.data() + i * rows.shape(1), k, codes);
+    place_codes(weight.view(), first + i, codes);
+  }
+}
+
+void put_codes(const LinearWeight& weight, int64_t first, const ByteMatrix& codes, const Matrix& scales,
+               std::optional<Matrix> minima) {
+  const PackedLinear& view = weight.view();
+  const WeightFormat& format = view.format;
+  expect_kind(format.is_quantised() && format.has_minima == minima.has_value(), "such codes");
+  const int64_t num_rows = codes.shape(0), num_groups = view.num_groups();
+  expect_rows(weight, first, num_rows);
+  expect(codes.shape(1), view.k, "codes in a row");
+  expect(scales.shape(0), num_rows, "rows of scales");
+  expect(scales.shape(1), num_groups, "scales in a row");
+  if (minima) expect(minima->shape(0) * minima->shape(1), num_rows * num_groups, "minima");
+  RowCodes row;
+  for (int64_t i = 0; i < num_rows; ++i) {
+    row.codes.assign(codes.data() + i * view.k, codes.data() + (i + 1) * view.k);
+    row.scales.assign(scales.data() + i * num_groups, scales.data() + (i + 1) * num_groups);
+    if (minima) row.minima.assign(minima->data() + i * num_groups, minima->data() + (i + 1) * num_groups);
+    place_codes(view, first + i, row);
+  }
+}
+
+void put_bias(const LinearWeight& weight, const Vector& bias) {
+  expect(bias.shape(0), weight.view().n, "numbers of the bias");
+  expect_kind(weight.view().has_bias, "a bias");
+  place_bias(weight.view(), bias.data());
+}
+
+nb::object read_rows(const LinearWeight& weight, int64_t first, int64_t count) {
+  expect_rows(weight, first, count);
+  const int64_t k = weight.view().k;
+  auto rows = make_array<float>(count, k);
+  for (int64_t i = 0; i < count; ++i) read_floats(weight.view(), first + i, rows.data() + i * k);
+  return rows.cast();
+}
+
+void bind_weights(nb::module_& module) {
+  nb::class_<LinearWeight>(module, "LinearWeight",
+                           "A matrix [n, k] packed for the kernels, zero until rows are put into it.")
+      .def_static(
+          "of_floats",
+          [](const std::string& dtype, int64_t n, int64_t k, bool glu, bool bias) {
+            return new LinearWeight(float_format(dtype), n, k, order_of(glu), bias);
+          },
+          nb::arg("dtype"), nb::arg("n"), nb::arg("k"), nb::kw_only(), nb::arg("glu") = false,
+          nb::arg("bias") = false, "dtype: float32 or bfloat16. glu: the matrix is gate over up.")
+      .def_static(
+          "of_blocks",
+          [](const std::string& type, int64_t n, int64_t k, bool glu, bool bias) {
+            const BlockType& blocks = block_type(type);
+            if (k % blocks.elements != 0) expect(k % blocks.elements, 0, "numbers beyond a row's last whole block");
+            return new LinearWeight(blocks.format, n, k, order_of(glu), bias);
+          },
+          nb::arg("type"), nb::arg("n"), nb::arg("k"), nb::kw_only(), nb::arg("glu") = false, nb::arg("bias") = false,
+          "type: a quantised type of GGUF, kept exactly.")
+      .def_static(
+          "of_codes",
+          [](int bits, int group, int zero, int64_t n, int64_t k, bool glu) {
+            if (bits != 4 && bits != 8) throw std::invalid_argument("codes have 4 or 8 bits");
+            const WeightKind kind = bits == 4 ? WeightKind::kW4 : WeightKind::kW8;
+            const WeightFormat format{kind, group, zero, zero == 0, ScaleKind::kF32};
+            return new LinearWeight(format, n, k, order_of(glu), false);
+          },
+          nb::arg("bits"), nb::arg("group"), nb::arg("zero"), nb::arg("n"), nb::arg("k"), nb::kw_only(),
+          nb::arg("glu") = false, "w = scale * (code - zero), or with zero 0 scale * code + minimum.")
+      .def("put_floats", &put_floats, nb::arg("first"), nb::arg("rows"), "rows: [m, k] float32.")
+      .def("put_blocks", &put_blocks, nb::arg("first"), nb::arg("type"), nb::arg("rows"),
+           "rows: [m, bytes of a row] uint8, as the file has them.")
+      .def("put_codes", &put_codes, nb::arg("first"), nb::arg("codes"), nb::arg("scales"),
+           nb::arg("minima") = nb::none(), "codes: [m, k] uint8. scales, minima: [m, k / group] float32.")
+      .def("put_bias", &put_bias, nb::arg("bias"), "bias: [n] float32.")
+      .def("read", &read_rows, nb::arg("first"), nb::arg("count"), "Rows [count, k] float32: what was put, exactly.")
+      .def_prop_ro("n", [](const LinearWeight& weight) { return weight.view().n; })
+      .def_prop_ro("k", [](const LinearWeight& weight) { return weight.view().k; })
+      .def_prop_ro("num_panels", [](const LinearWeight& weight) { return weight.view().num_panels(); })
+      .def_prop_ro("num_outputs", [](const LinearWeight& weight) { return weight.view().num_outputs(); })
+      .def_prop_ro("num_bytes", [](const LinearWeight& weight) { return weight.view().num_bytes(); });
+}
+
+// codes and scales as they are given; wide and sums follow from them.
+QuantisedRows* given_rows(const Bytes& codes, const Matrix& scales) {
+  const int64_t num_rows = codes.shape(0), k = codes.shape(1);
+  auto made = std::make_unique<QuantisedRows>(num_rows, k);
+  const QuantRows& rows = made->view;
+  expect(scales.shape(0), num_rows, "rows of scales");
+  expect(scales.shape(1), k / kScaleGroup, "scales in a row");
+  std::copy_n(codes.data(), num_rows * k, rows.codes);
+  std::copy_n(scales.data(), num_rows * k / kScaleGroup, rows.scales);
+  std::fill_n(rows.sums32, num_rows * k / kScaleGroup, 0);
+  std::fill_n(rows.sums16, num_rows * k / kSumGroup, 0);
+  constexpr int kOrder[4] = {0, 2, 1, 3};
+  for (int64_t i = 0; i < num_rows * k; ++i) {
+    rows.wide[i] = rows.codes[i / 4 * 4 + kOrder[i % 4]];
+    rows.sums32[i / kScaleGroup] += rows.codes[i];
+    rows.sums16[i / kSumGroup] += rows.codes[i];
+  }
+  return made.release();
+}
+
+QuantisedRows* quantised(const Matrix& x, std::optional<Vector> gamma, float eps) {
+  auto made = std::make_unique<QuantisedRows>(x.shape(0), x.shape(1));
+  if (gamma) {
+    expect(gamma->shape(0), x.shape(1), "numbers of gamma");
+    norm_quantise_rows(rows_of(x), {gamma->data(), eps}, 0, made->num_rows, made->view);
+  } else {
+    quantise_rows(rows_of(x), 0, made->num_rows, made->view);
+  }
+  return made.release();
+}
+
+nb::object normed(const Matrix& x, const Vector& gamma, float eps) {
+  expect(gamma.shape(0), x.shape(1), "numbers of gamma");
+  auto out = make_array<float>(x.shape(0), x.shape(1));
+  rms_norm_rows(rows_of(x), {gamma.data(), eps}, 0, x.shape(0), out.data());
+  return out.cast();
+}
+
+template <typename T>
+nb::object copy_of(const T* data, int64_t num_rows, int64_t width) {
+  auto copy = make_array<T>(num_rows, width);
+  std::copy_n(data, num_rows * width, copy.data());
+  return copy.cast();
+}
+
+void bind_rows(nb::module_& module) {
+  nb::class_<QuantisedRows>(module, "QuantisedRows", "Activations [m, k] in int8, a scale for each 32 of a row.")
+      .def_static("of_codes", &given_rows, nb::arg("codes"), nb::arg("scales"),
+                  "codes: [m, k] int8. scales: [m, k / 32] float32.")
+      .def_static("of_floats", &quantised, nb::arg("x"), nb::arg("gamma") = nb::none(), nb::arg("eps") = 0.0f,
+                  "x: [m, k] float32, normalised first where gamma [k] is given.")
+      .def_prop_ro("codes",
+                   [](const QuantisedRows& rows) { return copy_of(rows.view.codes, rows.num_rows, rows.view.k); })
+      .def_prop_ro("wide",
+                   [](const QuantisedRows& rows) { return copy_of(rows.view.wide, rows.num_rows, rows.view.k); })
+      .def_prop_ro("scales",
+                   [](const QuantisedRows& rows) {
+                     return copy_of(rows.view.scales, rows.num_rows, rows.view.k / kScaleGroup);
+                   })
+      .def_prop_ro("sums32",
+                   [](const QuantisedRows& rows) {
+                     return copy_of(rows.view.sums32, rows.num_rows, rows.view.k / kScaleGroup);
+                   })
+      .def_prop_ro("sums16", [](const QuantisedRows& rows) {
+        return copy_of(rows.view.sums16, rows.num_rows, rows.view.k / kSumGroup);
+      });
+}
+
+Gate gate_of(const std::string& name) {
+  if (name == "silu") return Gate::kSilu;
+  if (name == "gelu_pytorch_tanh") return Gate::kGeluTanh;
+  throw std::invalid_argument("a gate is silu or gelu_pytorch_tanh, not " + name);
+}
+
+struct Product {
+  const PackedLinear& weight;
+  const Activations& x;
+  const Epilogue& epilogue;
+  int64_t begin;
+  int64_t end;
+};
+
+// Panels [begin, end), an equal share of them to each thread.
+void multiply(const Product& product, int num_threads) {
+  check_gemm(product.weight, product.x, product.epilogue);
+  if (product.begin < 0 || product.begin > product.end || product.end > product.weight.num_panels()) {
+    throw std::invalid_argument("there are " + std::to_string(product.weight.num_panels()) + " panels");
+  }
+  if (num_threads < 1) throw std::invalid_argument("a product takes at least one thread");
+  const nb::gil_scoped_release release;
+  Pool pool(num_threads);
+  pool.run(
+      [](void* context, int index, int count) {
+        const Product& part = *static_cast<Product*>(context);
+        const int64_t size = part.end - part.begin;
+        gemm_panels(part.weight, part.x, part.begin + size * index / count, part.begin + size * (index + 1) / count,
+                    part.epilogue);
+      },
+      const_cast<Product*>(&product));
+}
+
+Epilogue epilogue_into(const MutableMatrix& out, const PackedLinear& weight, int64_t num_rows,
+                       Epilogue::Kind kind) {
+  expect(out.shape(0), num_rows, "rows of the output");
+  expect(out.shape(1), weight.num_outputs(), "columns of the output");
+  Epilogue epilogue;
+  epilogue.kind = kind;
+  epilogue.out = out.data();
+  epilogue.stride = out.shape(1);
+  return epilogue;
+}
+
+template <typename Rows>
+void bind_products(nb::module_& module) {
+  module.def(
+      "multiply",
+      [](const LinearWeight& weight, const Rows& x, const MutableMatrix& out, bool add, int64_t begin, int64_t end,
+         int num_threads) {
+        const auto kind = add ? Epilogue::Kind::kAdd : Epilogue::Kind::kStore;
+        const Activations rows = activations_of(x);
+        multiply({weight.view(), rows, epilogue_into(out, weight.view(), rows.num_rows, kind), begin, end},
+                 num_threads);
+      },
+      nb::arg("weight"), nb::arg("x"), nb::arg("out"), nb::kw_only(), nb::arg("add"), nb::arg("begin"),
+      nb::arg("end"), nb::arg("num_threads"), "Panels [begin, end) of x W^T + bias into out [m, n], or added to it.");
+  module.def(
+      "multiply_gated",
+      [](const LinearWeight& weight, const Rows& x, const MutableMatrix& out, const std::string& gate,
+         int num_threads) {
+        const Activations rows = activations_of(x);
+        Epilogue epilogue = epilogue_into(out, weight.view(), rows.num_rows, Epilogue::Kind::kGate);
+        epilogue.gate = gate_of(gate);
+        std::unique_ptr<QuantisedRows> quants;
+        if (weight.view().num_outputs() % kScaleGroup == 0) {
+          quants = std::make_unique<QuantisedRows>(rows.num_rows, weight.view().num_outputs());
+          epilogue.quants = quants->view;
+        }
+        multiply({weight.view(), rows, epilogue, 0, weight.view().num_panels()}, num_threads);
+        return quants.release();
+      },
+      nb::arg("weight"), nb::arg("x"), nb::arg("out"), nb::kw_only(), nb::arg("gate"), nb::arg("num_threads"),
+      "gate(gate) * up into out [m, F]. Returns them quantised too, None where F is no multiple of 32.");
+}
+
+}  // namespace
+
+void bind_gemm(nb::module_& module) {
+  bind_weights(module);
+  bind_rows(module);
+  bind_products<Matrix>(module);
+  bind_products<QuantisedRows>(module);
+  module.def("rms_norm", &normed, nb::arg("x"), nb::arg("gamma"), nb::arg("eps"), "x: [m, k] float32.");
+  bind_gemm_timing(module);
+}
+
+}  // namespace noria

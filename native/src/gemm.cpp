@@ -1,0 +1,58 @@
+#include "gemm.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "gemm_table.h"
+
+namespace noria {
+namespace {
+
+// Rows that go through a panel together: their sums, and a tile beside them, stay in the first cache.
+constexpr int64_t kBlockRows = 32;
+
+void refuse(bool when, const std::string& what) {
+  if (when) throw std::invalid_argument(what);
+}
+
+}  // namespace
+
+const GemmTable& gemm_table() {
+  static const GemmTable avx2 = {f32_panel_avx2,     bf16_panel_avx2,    w8_panel_avx2,     w4_panel_avx2, finish_avx2,
+                                 rms_norm_rows_avx2, quantise_rows_avx2, norm_quantise_rows_avx2};
+  return avx2;
+}
+
+void check_gemm(const PackedLinear& weight, const Activations& x, const Epilogue& epilogue) {
+  weight.check();
+  const std::string shape = "a weight of [" + std::to_string(weight.n) + ", " + std::to_string(weight.k) + "]";
+  const bool is_quantised = weight.format.is_quantised();
+  const int64_t k = is_quantised ? x.quants.k : x.floats.k;
+  refuse(is_quantised ? x.quants.codes == nullptr : x.floats.data == nullptr,
+         shape + " is given activations of the other kind");
+  refuse(k != weight.k, shape + " is given rows of " + std::to_string(k));
+  const bool gates = epilogue.kind == Epilogue::Kind::kGate;
+  refuse(gates != (weight.order == ColumnOrder::kGlu), "gate and up are packed together and gated, nothing else is");
+  refuse(!gates && epilogue.out == nullptr, "a product has nowhere to go");
+  if (!gates || epilogue.quants.codes == nullptr) return;
+  refuse(epilogue.quants.k != weight.num_outputs(), shape + " gives " + std::to_string(weight.num_outputs()) +
+                                                        " outputs to quantised rows of " +
+                                                        std::to_string(epilogue.quants.k));
+}
+
+void gemm_panels(const PackedLinear& weight, const Activations& x, int64_t begin, int64_t end,
+                 const Epilogue& epilogue) {
+  alignas(64) float sums[kBlockRows * kPanelColumns];
+  const GemmTable& table = gemm_table();
+  const PanelKernel kernel = table.panel(weight.format.kind);
+  for (int64_t panel = begin; panel < end; ++panel) {
+    for (int64_t row = 0; row < x.num_rows; row += kBlockRows) {
+      const int64_t row_end = std::min(row + kBlockRows, x.num_rows);
+      kernel(weight, weight.tile(panel, 0), x, row, row_end, sums);
+      table.finish(weight, panel, epilogue, row, row_end, sums);
+    }
+  }
+}
+
+}  // namespace noria

@@ -1,0 +1,118 @@
+// Vectors of integers for the quantised kernels, and what a group's sums become. For x86-64-v3 units only.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+
+#include "gemm_table.h"
+#include "vec8.h"
+
+namespace noria {
+
+struct I32x8 {
+  __m256i v;
+
+  static I32x8 zero() { return {_mm256_setzero_si256()}; }
+  static I32x8 all(int32_t x) { return {_mm256_set1_epi32(x)}; }
+  // The 4 bytes there, in every lane.
+  static I32x8 all_at(const void* at) {
+    int32_t bits;
+    std::memcpy(&bits, at, sizeof bits);
+    return all(bits);
+  }
+  static I32x8 load(const uint8_t* at) { return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at))}; }
+  F8 to_floats() const { return {_mm256_cvtepi32_ps(v)}; }
+};
+
+inline I32x8 operator+(I32x8 a, I32x8 b) { return {_mm256_add_epi32(a.v, b.v)}; }
+inline I32x8 operator-(I32x8 a, I32x8 b) { return {_mm256_sub_epi32(a.v, b.v)}; }
+inline I32x8 operator&(I32x8 a, I32x8 b) { return {_mm256_and_si256(a.v, b.v)}; }
+
+// Products of 16-bit numbers, added in pairs: exact in 32 bits.
+inline I32x8 multiply_pairs(I32x8 a, I32x8 b) { return {_mm256_madd_epi16(a.v, b.v)}; }
+
+// Unsigned bytes times signed ones, added in pairs to 16-bit numbers: exact while |sum| < 2^15.
+inline I32x8 multiply_byte_pairs(I32x8 bytes, I32x8 signed_bytes) {
+  return {_mm256_maddubs_epi16(bytes.v, signed_bytes.v)};
+}
+inline I32x8 add_shorts(I32x8 a, I32x8 b) { return {_mm256_add_epi16(a.v, b.v)}; }
+
+// Scales, minima and the zero of a tile's groups, whichever way they are stored.
+template <int kGroup, bool kMinima>
+class GroupScales {
+ public:
+  explicit GroupScales(const WeightFormat& format)
+      : format_(format), zero_shift_(_mm_cvtsi32_si128(kMinima ? 0 : __builtin_ctz(format.zero))) {}
+
+  // codes: where the group begins.
+  void load(const uint8_t* codes) {
+    const uint8_t* at = codes + format_.group_code_bytes();
+    const int half = 8 * format_.scale_bytes();
+    for (int c = 0; c < 2; ++c) {
+      scales_[c] = floats_at(at + c * half);
+      if (kMinima) minima_[c] = floats_at(at + (2 + c) * half);
+    }
+  }
+
+  // Adds one row's products with the group, 16 columns of them, to its totals.
+  void add(const QuantRows& x, int64_t row, int64_t group, const I32x8 (&products)[2], F8 (&totals)[2]) const {
+    const int64_t scale_at = row * (x.k / kScaleGroup) + group * kGroup / kScaleGroup;
+    const F8 row_scale = F8::all(x.scales[scale_at]);
+    const int32_t* sums = kGroup == kScaleGroup ? x.sums32 : x.sums16;
+    const I32x8 sum = I32x8::all(sums[row * (x.k / kGroup) + group]);
+    const I32x8 zeros{_mm256_sll_epi32(sum.v, zero_shift_)};
+    for (int c = 0; c < 2; ++c) {
+      const I32x8 exact = kMinima ? products[c] : products[c] - zeros;
+      totals[c] = fma(exact.to_floats() * scales_[c], row_scale, totals[c]);
+      if (kMinima) totals[c] = fma(minima_[c], sum.to_floats() * row_scale, totals[c]);
+    }
+  }
+
+ private:
+  F8 floats_at(const uint8_t* at) const {
+    if (format_.scales == ScaleKind::kF32) return F8::load(reinterpret_cast<const float*>(at));
+    return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)))};
+  }
+
+  const WeightFormat format_;
+  const __m128i zero_shift_;
+  F8 scales_[2];
+  F8 minima_[2];
+};
+
+// One tile for all rows, kMaxRows at a time: Tile<kRows>::run(weight, tile, x, row, out).
+template <template <int> class Tile, int kRows>
+void run_rows(int count, const PackedLinear& weight, const uint8_t* tile, const QuantRows& x, int64_t row,
+              float* out) {
+  if (count == kRows) return Tile<kRows>::run(weight, tile, x, row, out);
+  if constexpr (kRows > 1) run_rows<Tile, kRows - 1>(count, weight, tile, x, row, out);
+}
+
+template <template <int> class Tile, int kMaxRows>
+void run_panel(const PackedLinear& weight, const uint8_t* panel, const Activations& x, int64_t begin, int64_t end,
+               float* out) {
+  for (int t = 0; t < kPanelTiles; ++t) {
+    const uint8_t* tile = panel + t * weight.tile_bytes();
+    for (int64_t row = begin; row < end; row += kMaxRows) {
+      const int count = end - row < kMaxRows ? int(end - row) : kMaxRows;
+      float* to = out + (row - begin) * kPanelColumns + t * kTileColumns;
+      run_rows<Tile, kMaxRows>(count, weight, tile, x.quants, row, to);
+    }
+  }
+}
+
+// The format's group and minima made constants: Kernel<kGroup, kMinima>::template Tile<kRows>.
+template <template <int, bool> class Kernel>
+PanelKernel panel_of(const WeightFormat& format) {
+  constexpr int kMaxRows = 4;
+  if (format.group == 32) {
+    return format.has_minima ? run_panel<Kernel<32, true>::template Tile, kMaxRows>
+                             : run_panel<Kernel<32, false>::template Tile, kMaxRows>;
+  }
+  return format.has_minima ? run_panel<Kernel<16, true>::template Tile, kMaxRows>
+                           : run_panel<Kernel<16, false>::template Tile, kMaxRows>;
+}
+
+}  // namespace noria

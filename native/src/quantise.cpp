@@ -1,0 +1,54 @@
+#include "quantise.h"
+
+#include <stdexcept>
+#include <string>
+
+#include "gemm_table.h"
+
+namespace noria {
+namespace {
+
+constexpr size_t kAlignment = 64;
+
+size_t aligned(size_t num_bytes) { return (num_bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+}  // namespace
+
+size_t quant_rows_bytes(int64_t num_rows, int64_t k) {
+  if (k < kScaleGroup || k % kScaleGroup != 0) {
+    throw std::invalid_argument("rows of " + std::to_string(k) + " numbers cannot be quantised: " +
+                                "their length must be a multiple of " + std::to_string(kScaleGroup));
+  }
+  const size_t size = num_rows * k;
+  return aligned(size) + aligned(size * 2) + 2 * aligned(size / kScaleGroup * 4) + aligned(size / kSumGroup * 4);
+}
+
+QuantRows quant_rows_at(uint8_t* data, int64_t num_rows, int64_t k) {
+  const size_t size = num_rows * k;
+  QuantRows rows;
+  rows.k = k;
+  rows.codes = reinterpret_cast<int8_t*>(data);
+  data += aligned(size);
+  rows.wide = reinterpret_cast<int16_t*>(data);
+  data += aligned(size * 2);
+  rows.scales = reinterpret_cast<float*>(data);
+  data += aligned(size / kScaleGroup * 4);
+  rows.sums32 = reinterpret_cast<int32_t*>(data);
+  data += aligned(size / kScaleGroup * 4);
+  rows.sums16 = reinterpret_cast<int32_t*>(data);
+  return rows;
+}
+
+void rms_norm_rows(const FloatRows& x, const RmsNorm& norm, int64_t begin, int64_t end, float* out) {
+  gemm_table().rms_norm_rows(x, norm, begin, end, out);
+}
+
+void quantise_rows(const FloatRows& x, int64_t begin, int64_t end, const QuantRows& out) {
+  gemm_table().quantise_rows(x, begin, end, out);
+}
+
+void norm_quantise_rows(const FloatRows& x, const RmsNorm& norm, int64_t begin, int64_t end, const QuantRows& out) {
+  gemm_table().norm_quantise_rows(x, norm, begin, end, out);
+}
+
+}  // namespace noria
