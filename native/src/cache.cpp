@@ -1,5 +1,6 @@
 #include "cache.h"
 
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -50,6 +51,15 @@ void KvCache::write(int layer, int slot, int head, const float* key, const float
   for (int d = 0; d < dim; ++d) {
     keys[(d / 2 * kGroup + lane) * 2 + d % 2] = to_bf16(key[d]);
     values[d] = to_bf16(value[d]);
+  }
+}
+
+void KvCache::fill(float value) {
+  const size_t count = arena_.num_bytes() / item_bytes();
+  if (kind_ == KvKind::kF32) {
+    std::fill_n(reinterpret_cast<float*>(arena_.data()), count, value);
+  } else {
+    std::fill_n(reinterpret_cast<uint16_t*>(arena_.data()), count, to_bf16(value));
   }
 }
 

@@ -45,6 +45,9 @@ class KvCache {
   // One token's key and value of one head: D floats each, rounded to the cache's kind.
   void write(int layer, int slot, int head, const float* key, const float* value);
 
+  // Every number of the cache, as earlier owners may have left it.
+  void fill(float value);
+
   // Throws std::out_of_range.
   void copy_block(int source, int destination);
 

@@ -66,7 +66,6 @@ void PanelWork::run(const Walker& walker, const PackedLinear& weight, const Acti
   for (int64_t begin = next_.take(step); begin < num_panels; begin = next_.take(step)) {
     gemm_panels(weight, x, begin, std::min(begin + step, num_panels), epilogue);
   }
-  walker.pool->barrier();
 }
 
 }  // namespace noria

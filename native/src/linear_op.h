@@ -26,7 +26,7 @@ class LinearInput {
   const RmsNorm norm_;
 };
 
-// Panels of a product, shared out among the threads.
+// Panels of a product, shared out among the threads. The caller waits for the others.
 class PanelWork {
  public:
   void prepare() { next_.reset(); }

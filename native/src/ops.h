@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
+#include <vector>
 
 #include "linear_op.h"
 #include "plan.h"
@@ -31,8 +33,11 @@ class EmbedOp : public Op {
 
 class NormQkvOp : public Op {
  public:
-  NormQkvOp(LinearInput input, const PackedLinear& weight, const QkvFinish& finish, KvCache& cache)
-      : input_(input), weight_(weight), finish_(finish), cache_(cache) {}
+  // weights: one below the other they are the rows q | k | v; all take the same form of rows.
+  NormQkvOp(LinearInput input, const std::vector<PackedLinear>& weights, const QkvFinish& finish, KvCache& cache)
+      : input_(input), finish_(finish), cache_(cache) {
+    for (const PackedLinear& weight : weights) parts_.push_back(std::make_unique<Part>(weight));
+  }
 
   Buffer* x = nullptr;
   Buffer* qkv = nullptr;
@@ -40,25 +45,35 @@ class NormQkvOp : public Op {
   void prepare(const Step& step) override {
     qkv->reserve(step.num_tokens);
     input_.prepare(step.num_tokens);
-    panels_.prepare();
+    for (const auto& part : parts_) part->panels.prepare();
   }
 
   void run(const Walker& walker) override {
+    const Activations rows = input_.make(walker, x->floats(), walker.step->num_tokens);
     Epilogue store;
     store.out = qkv->floats();
     store.stride = qkv->width;
-    panels_.run(walker, weight_, input_.make(walker, x->floats(), walker.step->num_tokens), store);
+    for (const auto& part : parts_) {
+      part->panels.run(walker, part->weight, rows, store);
+      store.out += part->weight.num_outputs();
+    }
+    walker.pool->barrier();
     const int64_t units = finish_.num_units(*walker.step);
-    finish_.run(*walker.step, walker.begin_of(units), walker.end_of(units), store.out, cache_);
+    finish_.run(*walker.step, walker.begin_of(units), walker.end_of(units), qkv->floats(), cache_);
     walker.pool->barrier();
   }
 
  private:
+  struct Part {
+    explicit Part(const PackedLinear& weight) : weight(weight) {}
+    const PackedLinear weight;
+    PanelWork panels;
+  };
+
   LinearInput input_;
-  const PackedLinear weight_;
+  std::vector<std::unique_ptr<Part>> parts_;
   const QkvFinish finish_;
   KvCache& cache_;
-  PanelWork panels_;
 };
 
 class AttendOp : public Op {
@@ -124,6 +139,7 @@ class LinearAddOp : public Op {
       rows = input_.make(walker, inputs->floats(), walker.step->num_tokens);
     }
     panels_.run(walker, weight_, rows, add);
+    walker.pool->barrier();
   }
 
  private:
@@ -155,6 +171,7 @@ class NormGluOp : public Op {
     if (out->as_floats) gate.out = out->floats();
     if (out->as_quants) gate.quants = out->quants(walker.step->num_tokens);
     panels_.run(walker, weight_, input_.make(walker, x->floats(), walker.step->num_tokens), gate);
+    walker.pool->barrier();
   }
 
  private:
@@ -190,6 +207,7 @@ class LmHeadOp : public Op {
     store.out = *logits_;
     store.stride = weight_.num_outputs();
     panels_.run(walker, weight_, input_.make(walker, rows, num_rows), store);
+    walker.pool->barrier();
   }
 
  private:

@@ -15,10 +15,17 @@ void need(bool holds, const std::string& text) {
   if (!holds) throw std::invalid_argument(text);
 }
 
-void need_n(const PackedLinear& weight, int64_t width) {
-  need(weight.num_outputs() == width, "a weight of " + number(weight.n) + " x " + number(weight.k) + " gives rows of " +
-                                          number(weight.num_outputs()) + " numbers where " + number(width) +
-                                          " are wanted");
+void need_layer(const QkvFinish& finish, const CacheShape& shape) {
+  const Heads& heads = finish.heads;
+  need(heads.head_dim == shape.head_dim && heads.num_kv_heads == shape.num_kv_heads,
+       "the cache holds " + number(shape.num_kv_heads) + " heads of " + number(shape.head_dim) + ", the layer has " +
+           number(heads.num_kv_heads) + " of " + number(heads.head_dim));
+  need(heads.num_heads > 0 && heads.num_heads % heads.num_kv_heads == 0,
+       number(heads.num_heads) + " query heads cannot share " + number(heads.num_kv_heads) + " key/value heads");
+  need(finish.layer >= 0 && finish.layer < shape.num_layers,
+       "layer " + number(finish.layer) + " of a cache of " + number(shape.num_layers));
+  need(finish.rope.dim % 2 == 0 && finish.rope.dim <= heads.head_dim,
+       "rotating " + number(finish.rope.dim) + " of " + number(heads.head_dim) + " dimensions");
 }
 
 }  // namespace
@@ -75,23 +82,20 @@ int Plan::embed(const PackedLinear& table) {
   return static_cast<int>(buffers_.size()) - 1;
 }
 
-int Plan::norm_qkv(int x, const RmsNorm& norm, const PackedLinear& weight, const QkvFinish& finish) {
-  const Heads& heads = finish.heads;
-  const CacheShape& shape = cache_.shape();
-  need(heads.head_dim == shape.head_dim && heads.num_kv_heads == shape.num_kv_heads,
-       "the cache holds " + number(shape.num_kv_heads) + " heads of " + number(shape.head_dim) + ", the layer has " +
-           number(heads.num_kv_heads) + " of " + number(heads.head_dim));
-  need(heads.num_heads > 0 && heads.num_heads % heads.num_kv_heads == 0,
-       number(heads.num_heads) + " query heads cannot share " + number(heads.num_kv_heads) + " key/value heads");
-  need(finish.layer >= 0 && finish.layer < shape.num_layers,
-       "layer " + number(finish.layer) + " of a cache of " + number(shape.num_layers));
-  need(finish.rope.dim % 2 == 0 && finish.rope.dim <= heads.head_dim,
-       "rotating " + number(finish.rope.dim) + " of " + number(heads.head_dim) + " dimensions");
-  need_n(weight, heads.query_size() + 2 * heads.kv_size());
+int Plan::norm_qkv(int x, const RmsNorm& norm, const std::vector<PackedLinear>& weights, const QkvFinish& finish) {
+  need_layer(finish, cache_.shape());
+  const int64_t width = finish.heads.query_size() + 2 * finish.heads.kv_size();
+  int64_t num_rows = 0;
+  for (const PackedLinear& weight : weights) {
+    num_rows += weight.num_outputs();
+    need(weight.k == weights[0].k && weight.format.is_quantised() == weights[0].format.is_quantised(),
+         "the weights of one projection take rows of different forms");
+  }
+  need(num_rows == width, "weights of " + number(num_rows) + " rows; the heads have " + number(width));
   limits_.num_positions = std::min(limits_.num_positions, finish.rope.num_positions);
-  auto op = std::make_unique<NormQkvOp>(LinearInput(workspace_, weight, norm), weight, finish, cache_);
-  op->x = &used(x, weight.k);
-  op->qkv = &made(weight.n);
+  auto op = std::make_unique<NormQkvOp>(LinearInput(workspace_, weights[0], norm), weights, finish, cache_);
+  op->x = &used(x, weights[0].k);
+  op->qkv = &made(width);
   op->qkv->as_floats = true;
   ops_.push_back(std::move(op));
   return static_cast<int>(buffers_.size()) - 1;

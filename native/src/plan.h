@@ -76,7 +76,8 @@ class Plan {
   Plan(Pool& pool, KvCache& cache) : pool_(pool), cache_(cache), workspace_(pool.num_threads()) {}
 
   int embed(const PackedLinear& table);
-  int norm_qkv(int x, const RmsNorm& norm, const PackedLinear& weight, const QkvFinish& finish);
+  // weights: one below the other they are the rows q | k | v.
+  int norm_qkv(int x, const RmsNorm& norm, const std::vector<PackedLinear>& weights, const QkvFinish& finish);
   int attend(int q, const Heads& heads, float scale, int window, int layer);
   void linear_add(int inputs, const PackedLinear& weight, int x);
   int norm_glu(int x, const RmsNorm& norm, const PackedLinear& weight, Gate gate);

@@ -1,0 +1,213 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "weights_owner.h"
+#include "bindings.h"
+#include "plan.h"
+
+namespace nb = nanobind;
+
+namespace noria {
+namespace {
+
+using Ints = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using IntTable = nb::ndarray<const int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Floats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using FloatTable = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Logits = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+std::string number(int64_t value) { return std::to_string(value); }
+
+// A norm over the last dimension; keeps its array alive.
+struct Norm {
+  Floats gamma;
+  float eps;
+
+  RmsNorm over(int64_t width) const {
+    if (static_cast<int64_t>(gamma.shape(0)) != width) {
+      throw std::invalid_argument("a norm of " + number(gamma.shape(0)) + " numbers over rows of " + number(width));
+    }
+    return {gamma.data(), eps};
+  }
+};
+
+RmsNorm over(const std::optional<Norm>& norm, int64_t width) { return norm ? norm->over(width) : RmsNorm{}; }
+
+// Where a layer's q|k|v product goes.
+struct Qkv {
+  std::vector<PackedLinear> weights;
+  Heads heads;
+  FloatTable rope;
+  std::optional<Norm> query_norm;
+  std::optional<Norm> key_norm;
+};
+
+// The arrays of a kernels.batch.Batch, checked against each other.
+struct StepArrays {
+  Ints token_ids, positions, slots, query_starts, context_lens, logit_rows;
+  IntTable block_tables;
+
+  explicit StepArrays(nb::handle batch)
+      : token_ids(nb::cast<Ints>(batch.attr("token_ids"))),
+        positions(nb::cast<Ints>(batch.attr("positions"))),
+        slots(nb::cast<Ints>(batch.attr("slots"))),
+        query_starts(nb::cast<Ints>(batch.attr("query_starts"))),
+        context_lens(nb::cast<Ints>(batch.attr("context_lens"))),
+        logit_rows(nb::cast<Ints>(batch.attr("logit_rows"))),
+        block_tables(nb::cast<IntTable>(batch.attr("block_tables"))) {
+    need("positions", positions.shape(0), token_ids.shape(0));
+    need("slots", slots.shape(0), token_ids.shape(0));
+    need("query_starts", query_starts.shape(0), context_lens.shape(0) + 1);
+    need("block_tables", block_tables.shape(0), context_lens.shape(0));
+  }
+
+  static void need(const char* name, size_t found, size_t wanted) {
+    if (found == wanted) return;
+    throw std::invalid_argument(std::string(name) + " has the length " + number(found) + "; it must be " +
+                                number(wanted));
+  }
+
+  Step view() const {
+    Step step;
+    step.num_tokens = static_cast<int>(token_ids.shape(0));
+    step.num_sequences = static_cast<int>(context_lens.shape(0));
+    step.num_logit_rows = static_cast<int>(logit_rows.shape(0));
+    step.table_width = static_cast<int>(block_tables.shape(1));
+    step.token_ids = token_ids.data();
+    step.positions = positions.data();
+    step.slots = slots.data();
+    step.query_starts = query_starts.data();
+    step.context_lens = context_lens.data();
+    step.block_tables = block_tables.data();
+    step.logit_rows = logit_rows.data();
+    return step;
+  }
+};
+
+// A plan as Python records it. Python objects that it points into are kept by keep_alive, arrays by `kept_`.
+class Recorder {
+ public:
+  Recorder(Pool& pool, KvCache& cache) : plan_(pool, cache) {}
+
+  int embed(const LinearWeight& table) { return plan_.embed(table.view()); }
+
+  int norm_qkv(int x, const Norm& norm, const Qkv& qkv, int layer) {
+    const RopeTable rope{qkv.rope.data(), static_cast<int64_t>(qkv.rope.shape(0)), static_cast<int>(qkv.rope.shape(1))};
+    const int dim = qkv.heads.head_dim;
+    const QkvFinish finish{qkv.heads, rope, over(qkv.query_norm, dim), over(qkv.key_norm, dim), layer};
+    kept_.push_back({norm, qkv});
+    return plan_.norm_qkv(x, norm.over(qkv.weights[0].k), qkv.weights, finish);
+  }
+
+  int attend(int q, const Heads& heads, float scale, int window, int layer) {
+    return plan_.attend(q, heads, scale, window, layer);
+  }
+
+  void linear_add(int inputs, const LinearWeight& weight, int x) { plan_.linear_add(inputs, weight.view(), x); }
+
+  int norm_glu(int x, const Norm& norm, const LinearWeight& weight, const std::string& activation) {
+    kept_.push_back({norm, {}});
+    return plan_.norm_glu(x, norm.over(weight.view().k), weight.view(), gate_of(activation));
+  }
+
+  void lm_head(int x, const Norm& norm, const LinearWeight& weight) {
+    kept_.push_back({norm, {}});
+    plan_.lm_head(x, norm.over(weight.view().k), weight.view());
+  }
+
+  int64_t num_logits() const { return plan_.limits().num_logits; }
+
+  void run(nb::handle batch, Logits logits) {
+    const StepArrays arrays(batch);
+    const Step step = arrays.view();
+    StepArrays::need("logits", logits.shape(0), step.num_logit_rows);
+    StepArrays::need("a row of logits", logits.shape(1), num_logits());
+    float* out = logits.data();
+    const nb::gil_scoped_release released;
+    check_step(step, plan_);
+    plan_.run(step, out);
+  }
+
+ private:
+  struct Kept {
+    Norm norm;
+    std::optional<Qkv> qkv;
+  };
+
+  static Gate gate_of(const std::string& activation) {
+    if (activation == "silu") return Gate::kSilu;
+    if (activation == "gelu_pytorch_tanh") return Gate::kGeluTanh;
+    throw std::invalid_argument("no gate is called '" + activation + "'");
+  }
+
+  Plan plan_;
+  std::vector<Kept> kept_;
+};
+
+KvKind kind_of(const std::string& dtype) {
+  if (dtype == "float32") return KvKind::kF32;
+  if (dtype == "bfloat16") return KvKind::kBf16;
+  throw std::invalid_argument("a KV cache cannot hold " + dtype + "; it holds float32 or bfloat16");
+}
+
+void bind_parts(nb::module_& module) {
+  nb::class_<Pool>(module, "Pool")
+      .def(nb::init<int>(), nb::arg("num_threads"))
+      .def_prop_ro("num_threads", &Pool::num_threads);
+  nb::class_<Heads>(module, "Heads").def(nb::init<int, int, int>(), nb::arg("num_heads"), nb::arg("num_kv_heads"),
+                                         nb::arg("head_dim"));
+  nb::class_<CacheShape>(module, "CacheShape")
+      .def(nb::init<int, int, int, int, int>(), nb::arg("num_layers"), nb::arg("num_kv_heads"), nb::arg("head_dim"),
+           nb::arg("block_size"), nb::arg("num_blocks"));
+  nb::class_<KvCache>(module, "KvCache")
+      .def("__init__", [](KvCache* self, const CacheShape& shape,
+                          const std::string& dtype) { new (self) KvCache(shape, kind_of(dtype)); })
+      .def("copy_block", &KvCache::copy_block, nb::arg("source"), nb::arg("destination"))
+      .def("fill", &KvCache::fill, nb::arg("value"), "Every number of the cache, so that tests see stale ones.");
+  nb::class_<Norm>(module, "Norm").def(
+      "__init__", [](Norm* self, Floats gamma, float eps) { new (self) Norm{std::move(gamma), eps}; },
+      nb::arg("gamma"), nb::arg("eps"));
+  nb::class_<Qkv>(module, "Qkv").def(
+      "__init__",
+      [](Qkv* self, const std::vector<const LinearWeight*>& weights, const Heads& heads, FloatTable rope, std::optional<Norm> query_norm,
+         std::optional<Norm> key_norm) {
+        if (weights.empty()) throw std::invalid_argument("a projection without weights");
+        std::vector<PackedLinear> views;
+        for (const LinearWeight* weight : weights) views.push_back(weight->view());
+        new (self) Qkv{std::move(views), heads, std::move(rope), std::move(query_norm), std::move(key_norm)};
+      },
+      nb::arg("weights"), nb::arg("heads"), nb::arg("rope"), nb::arg("query_norm").none(), nb::arg("key_norm").none(),
+      nb::keep_alive<1, 2>());
+}
+
+}  // namespace
+
+void bind_plan(nb::module_& module) {
+  bind_parts(module);
+  nb::class_<Recorder>(module, "Plan")
+      .def(nb::init<Pool&, KvCache&>(), nb::arg("pool"), nb::arg("cache"), nb::keep_alive<1, 2>(),
+           nb::keep_alive<1, 3>())
+      .def("embed", &Recorder::embed, nb::arg("table"), nb::keep_alive<1, 2>())
+      .def("norm_qkv", &Recorder::norm_qkv, nb::arg("x"), nb::arg("norm"), nb::arg("qkv"), nb::arg("layer"),
+           nb::keep_alive<1, 4>())
+      .def("attend", &Recorder::attend, nb::arg("q"), nb::arg("heads"), nb::arg("scale"), nb::arg("window"),
+           nb::arg("layer"))
+      .def("linear_add", &Recorder::linear_add, nb::arg("inputs"), nb::arg("weight"), nb::arg("x"),
+           nb::keep_alive<1, 3>())
+      .def("norm_glu", &Recorder::norm_glu, nb::arg("x"), nb::arg("norm"), nb::arg("weight"), nb::arg("activation"),
+           nb::keep_alive<1, 4>())
+      .def("lm_head", &Recorder::lm_head, nb::arg("x"), nb::arg("norm"), nb::arg("weight"), nb::keep_alive<1, 4>())
+      .def_prop_ro("num_logits", &Recorder::num_logits)
+      .def("run", &Recorder::run, nb::arg("batch"), nb::arg("logits"), "One step; lets the interpreter go on.");
+}
+
+}  // namespace noria
