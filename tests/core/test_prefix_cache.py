@@ -3,23 +3,31 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noria.core.prefix import HashChain, Namespace, PrefixCache, sha256_digest
+from noria.core.prefix import CachedBlock, HashChain, Namespace, PrefixCache, sha256_digest
 
 HERE = Namespace("model")
+
+
+def find(
+    cache: PrefixCache, digest: bytes, parent: int | Namespace, tokens: tuple[int, ...]
+) -> CachedBlock | None:
+    """What a look-up does with an entry."""
+    cached = cache.under(digest)
+    return cached if cached is not None and (cached.parent, cached.tokens) == (parent, tokens) else None
 
 
 def test_a_block_is_found_by_its_tokens_and_parent() -> None:
     cache = PrefixCache()
     serial = cache.insert(b"d1", HERE, (1, 2), block=7)
     child = cache.insert(b"d2", serial, (3, 4), block=8)
-    assert cache.find(b"d1", HERE, (1, 2)).block == 7
-    assert cache.find(b"d2", serial, (3, 4)).serial == child
+    assert find(cache, b"d1", HERE, (1, 2)).block == 7
+    assert find(cache, b"d2", serial, (3, 4)).serial == child
 
 
 def test_the_same_digest_with_other_tokens_is_no_hit() -> None:
     cache = PrefixCache()
     cache.insert(b"same", HERE, (1, 2), block=0)
-    assert cache.find(b"same", HERE, (9, 9)) is None
+    assert find(cache, b"same", HERE, (9, 9)) is None
 
 
 def test_the_same_digest_and_tokens_under_another_parent_is_no_hit() -> None:
@@ -27,8 +35,8 @@ def test_the_same_digest_and_tokens_under_another_parent_is_no_hit() -> None:
     first = cache.insert(b"a", HERE, (1, 2), block=0)
     second = cache.insert(b"b", HERE, (3, 4), block=1)
     cache.insert(b"same", first, (5, 6), block=2)
-    assert cache.find(b"same", second, (5, 6)) is None
-    assert cache.find(b"same", first, (5, 6)).block == 2
+    assert find(cache, b"same", second, (5, 6)) is None
+    assert find(cache, b"same", first, (5, 6)).block == 2
 
 
 def test_a_colliding_block_gets_a_serial_that_nobody_can_find() -> None:
@@ -37,8 +45,8 @@ def test_a_colliding_block_gets_a_serial_that_nobody_can_find() -> None:
     other = cache.insert(b"same", HERE, (9, 9), block=1)
     cache.insert(b"child", other, (3, 4), block=2)
     assert not cache.holds(1)
-    assert cache.find(b"same", HERE, (1, 2)).block == 0
-    assert cache.find(b"child", cache.find(b"same", HERE, (1, 2)).serial, (3, 4)) is None
+    assert find(cache, b"same", HERE, (1, 2)).block == 0
+    assert find(cache, b"child", find(cache, b"same", HERE, (1, 2)).serial, (3, 4)) is None
 
 
 def test_a_second_block_with_the_same_content_continues_the_first_ones_chain() -> None:
@@ -53,8 +61,17 @@ def test_a_forgotten_block_is_not_found() -> None:
     cache.insert(b"d", HERE, (1, 2), block=0)
     assert cache.forget(0) is True
     assert cache.forget(0) is False
-    assert cache.find(b"d", HERE, (1, 2)) is None
-    assert len(cache) == 0
+    assert find(cache, b"d", HERE, (1, 2)) is None
+
+
+def test_an_entry_whose_parent_was_forgotten_is_an_orphan() -> None:
+    cache = PrefixCache()
+    first = cache.insert(b"a", HERE, (1, 2), block=0)
+    cache.insert(b"b", first, (3, 4), block=1)
+    assert cache.orphan_under(b"b") is None
+    cache.forget(0)
+    assert cache.orphan_under(b"b") == 1
+    assert cache.orphan_under(b"a") is None
 
 
 @given(st.lists(st.tuples(st.text(), st.text(), st.text()), min_size=2, max_size=2, unique=True))

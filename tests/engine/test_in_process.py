@@ -128,7 +128,7 @@ def test_a_dead_runner_gives_every_open_request_an_error_and_refuses_new_ones(ga
     runner.error = ValueError("secret path")
     runner.gate.release(1000)
     inbox.wait(lambda: inbox.finish("a") and inbox.finish("b"))
-    assert {inbox.finish("a"), inbox.finish("b")} == {FinishReason.ERROR}
+    assert {inbox.finish("a"), inbox.finish("b")} == {FinishReason.LOST}
     assert inbox.deltas("a")[-1].error == "the engine failed: ValueError"
     client._thread.join(timeout=20)
     assert client.stats().is_alive is False
@@ -168,12 +168,75 @@ def test_shutting_down_aborts_what_is_open(gated) -> None:
         client.submit([request("b")], inbox)
 
 
+def test_whatever_a_runner_raises_nobody_is_left_waiting(gated) -> None:
+    client, runner = gated
+    inbox = Inbox()
+    client.submit([request("a")], inbox)
+    runner.error = SystemExit(3)
+    runner.gate.release(1000)
+    inbox.wait(lambda: inbox.finish("a"))
+    assert inbox.finish("a") is FinishReason.LOST
+    with pytest.raises(EngineError, match="SystemExit"):
+        client.submit([request("b")], inbox)
+
+
+def test_a_request_is_refused_or_answered_however_it_races_with_shutting_down() -> None:
+    for _ in range(50):
+        config = engine_config()
+        client, inbox = InProcessClient(loop_factory(config, LedgerRunner(4)), config), Inbox()
+        accepted: list[str] = []
+
+        def submit(client=client, inbox=inbox, accepted=accepted) -> None:
+            try:
+                for i in range(50):
+                    client.submit([request(str(i))], inbox)
+                    accepted.append(str(i))
+            except EngineError:
+                pass
+
+        submitter = threading.Thread(target=submit)
+        submitter.start()
+        client.shutdown()
+        submitter.join()
+        assert [name for name in accepted if inbox.finish(name) is None] == []
+
+
+def test_the_reason_of_a_cancellation_is_in_the_last_delta_and_in_the_record(gated) -> None:
+    client, runner = gated
+    inbox = Inbox()
+    client.submit([request("a"), request("b")], inbox)
+    assert runner.started.acquire(timeout=20)
+    client.cancel(["a"], FinishReason.STOP)
+    runner.gate.release(1000)
+    inbox.wait(lambda: inbox.finish("a") and inbox.finish("b"))
+    assert inbox.finish("a") is FinishReason.STOP
+    assert {r.request_id: r.finish for r in client.recorder.requests()}["a"] is FinishReason.STOP
+
+
+def test_whoever_hears_that_a_request_has_ended_finds_its_record(gated) -> None:
+    client, runner = gated
+    found: list[bool] = []
+
+    def look(deltas: Sequence[Delta]) -> None:
+        recorded = {record.request_id for record in client.recorder.requests()}
+        found.extend(delta.request_id in recorded for delta in deltas if delta.finish)
+
+    inbox = Inbox()
+    client.submit([request("a"), request("b")], look)
+    assert runner.started.acquire(timeout=20)
+    client.cancel(["a"])
+    client.submit([request("later")], inbox)
+    runner.gate.release(1000)
+    inbox.wait(lambda: inbox.finish("later"))
+    assert found == [True, True]
+
+
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
         (request("x", prompt=[]), "empty"),
-        (request("x", prompt=[50]), r"token id 50 is outside the vocabulary \[0, 50\)"),
-        (request("x", prompt=[-1, 3]), "token id -1"),
+        (request("x", prompt=[50]), "prompt must hold token ids from 0 to 49, got 50"),
+        (request("x", prompt=[-1, 3]), "got -1"),
         (request("x", prompt=[1] * 256), "maximum context length is 256"),
     ],
 )

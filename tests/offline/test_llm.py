@@ -39,7 +39,7 @@ def test_outputs_come_in_the_order_of_the_prompts(llm: LLM) -> None:
 
 def test_a_prompt_may_be_text_ids_or_a_mapping_of_either(llm: LLM) -> None:
     ids = llm.tokenizer.encode("the fox")
-    forms = ["the fox", ids, {"prompt": "the fox"}, {"prompt_token_ids": ids}]
+    forms = ["the fox", ids, np.array(ids), [np.array(ids)], {"prompt": "the fox"}, {"prompt_token_ids": ids}]
     outputs = [generate(llm, form)[0].outputs[0].token_ids for form in forms]
     assert all(output == outputs[0] for output in outputs)
     assert len(generate(llm, [ids, ids])) == 2
@@ -50,10 +50,11 @@ def test_a_prompt_may_be_text_ids_or_a_mapping_of_either(llm: LLM) -> None:
     [
         ({"prompt": "x", "prompt_token_ids": [1]}, "nothing else"),
         ({"text": "x"}, "nothing else"),
-        ([["x"]], "list of token ids"),
+        ([["x"]], "'x' in it"),
         ([3.5], "text or a list"),
-        ([[]], "at least one token"),
-        ([10**6], "outside the vocabulary"),
+        ([[1, True]], "True in it"),
+        ([[]], "needs at least one token"),
+        ([10**6], "must hold token ids from 0 to"),
         ([[1] * 256], "maximum context length is 256"),
     ],
 )
@@ -114,6 +115,30 @@ def test_a_stop_string_ends_the_output_and_frees_the_sequence(llm: LLM) -> None:
     )
     assert result.outputs[0].text == whole[: whole.index(stop)]
     assert (result.outputs[0].finish_reason, result.outputs[0].stop_reason) == ("stop", stop)
+
+
+def test_an_output_that_a_stop_string_ended_is_in_the_records_as_stopped(llm: LLM) -> None:
+    whole = generate(llm, "the dog")[0].outputs[0].text
+    params = SamplingParams(temperature=0, max_tokens=200, ignore_eos=True, stop=whole[3:5])
+    [result] = generate(llm, "the dog", params)
+    record = llm.client.recorder.requests()[-1]
+    assert record.request_id.startswith(result.request_id)
+    assert record.finish.value == "stop"
+
+
+def test_without_params_the_makers_recommendation_holds(model: Path, tmp_path: Path) -> None:
+    import shutil
+
+    place = tmp_path / "recommending"
+    shutil.copytree(model, place)
+    (place / "generation_config.json").write_text('{"temperature": 0.0}')
+    with LLM(place, max_model_len=64, num_gpu_blocks_override=8, show_progress=False) as llm:
+        assert llm.default_params.is_greedy
+        again = [generate(llm, "the fox", None)[0].outputs[0].token_ids for _ in range(2)]
+    assert again[0] == again[1]
+    settings = {"generation_config": "none", "max_model_len": 64, "show_progress": False}
+    with LLM(place, num_gpu_blocks_override=8, **settings) as llm:
+        assert llm.default_params == SamplingParams()
 
 
 def test_logprobs_come_a_token_each_for_prompt_and_output(llm: LLM) -> None:

@@ -48,7 +48,7 @@ class Conversation:
                 print(news.text, end="", flush=True)
                 answer += news.text
                 if news.output.error is not None:
-                    print(f"[{news.output.error}]", file=sys.stderr)
+                    raise RequestError(news.output.error)
         except RequestError as error:
             self.messages.pop()
             print(f"{error}\n(/reset starts a new conversation)", file=sys.stderr)

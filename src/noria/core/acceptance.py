@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from noria.config.errors import RequestError
 from noria.sampling.params import SamplingParams
 
@@ -25,13 +23,3 @@ def max_known_tokens(num_prompt: int, params: SamplingParams, max_model_len: int
     if params.max_tokens is None:
         return max_model_len
     return min(num_prompt + params.max_tokens, max_model_len)
-
-
-def check_token_ids(token_ids: Sequence[int], vocab_size: int) -> None:
-    """Raise RequestError unless every id is in [0, vocab_size)."""
-    if not token_ids:
-        return
-    low, high = min(token_ids), max(token_ids)
-    if low < 0 or high >= vocab_size:
-        wrong = low if low < 0 else high
-        raise RequestError(f"token id {wrong} is outside the vocabulary [0, {vocab_size})", "prompt")

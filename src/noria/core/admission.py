@@ -11,7 +11,6 @@ from noria.core.policies import Admission
 from noria.core.queue import RequestQueue
 from noria.core.request import Request
 
-MAX_CANDIDATES = 64  # how far behind the queue's head a step looks
 MAX_REFUSALS = 8  # requests too big for the free blocks that a step tries before it gives up
 MAX_PASSED = 64  # times a request may be passed by younger, smaller ones while it waits for blocks
 MAX_DOUBLINGS = 6
@@ -41,20 +40,18 @@ class Admitter:
 
     def candidates(self) -> list[Request]:
         """Waiting requests that may join in this step as far as slots and policy are concerned, in order."""
-        if not self._policy.is_open(self._running):
-            return []
-        return self._waiting.first(min(self._max_num_seqs - len(self._running), MAX_CANDIDATES))
+        num_slots = self._max_num_seqs - len(self._running)
+        return self._policy.candidates(self._waiting, self._running, num_slots)
 
     def admit(self, granted: Sequence[tuple[Request, int]], draft: Draft, now_s: float) -> list[Request]:
         """Admit what fits of (request, tokens) pairs, in order. One that does not fit may be passed, though not
-        for ever. One whose prompt begins as that of a running request, which has not computed it yet, stays
-        out until it can share it.
+        for ever. One that can share what is being computed in this step stays out until it is there.
         """
         admitted: list[Request] = []
         refused: list[Request] = []
         for request, num_tokens in granted:
             hit = self._kv.find(request)
-            if hit.is_coming and self._policy.waits_for_prefix:
+            if self._policy.waits_for_prefix and self._comes_in_this_step(hit, draft):
                 continue
             if self._fits(request, hit):
                 self._join(request, hit, num_tokens, draft, now_s)
@@ -63,9 +60,17 @@ class Admitter:
                     passed.life.num_passed += 1
             else:
                 refused.append(request)
+                self._policy.refuse(request)
             if len(refused) > MAX_REFUSALS or (refused and refused[0].life.num_passed >= MAX_PASSED):
                 break
         return admitted
+
+    def _comes_in_this_step(self, hit: Hit, draft: Draft) -> bool:
+        """Whether the block after the hit is computed in this step, by a request with the same beginning."""
+        maker = self._running.get(hit.maker) if hit.maker is not None else None
+        if maker is None:
+            return False
+        return maker.num_computed + draft.num_new(maker) >= hit.num_tokens + self._kv.block_size
 
     def _fits(self, request: Request, hit: Hit) -> bool:
         if not len(self._running):

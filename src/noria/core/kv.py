@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from noria.config.engine import CacheConfig
 from noria.core.blocks import BlockPool
 from noria.core.plan import BlockMove
-from noria.core.prefix import Namespace, PrefixCache
+from noria.core.prefix import CachedBlock, Namespace, PrefixCache
 from noria.core.request import Request
 
 
@@ -17,13 +17,13 @@ class Hit:
 
     blocks: shared as they are. copy_source: one more cached block of which a private copy is made, because its
     last token has to be computed again to get logits. num_tokens: tokens that need not be computed.
-    is_coming: the next block is being computed by a running request; waiting for it saves computing it twice.
+    maker: the running request that is about to compute the next block, if one is.
     """
 
     blocks: tuple[int, ...] = ()
     copy_source: int | None = None
     num_tokens: int = 0
-    is_coming: bool = False
+    maker: str | None = None
 
 
 @dataclass(slots=True)
@@ -44,8 +44,7 @@ class KVCacheManager:
     def __init__(self, config: CacheConfig) -> None:
         self.block_size = config.block_size
         self.pool = BlockPool(config.num_blocks)
-        self.prefix: PrefixCache = PrefixCache()
-        self._finds = self._find_shared if config.enable_prefix_caching else _find_nothing
+        self.prefix = PrefixCache()
         self._registers = config.enable_prefix_caching
         self._tables: dict[str, BlockTable] = {}
         self._num_evictable = 0  # free blocks that the prefix cache still knows
@@ -67,7 +66,13 @@ class KVCacheManager:
 
     def find(self, request: Request) -> Hit:
         """The longest cached prefix of a request that holds no blocks. Nothing is taken."""
-        return self._finds(request)
+        return self._find_shared(request) if self.is_shareable(request) else Hit()
+
+    def is_shareable(self, request: Request) -> bool:
+        """Whether cached blocks may serve the request: one that asks for its prompt's log-probabilities must
+        compute every position to have their logits.
+        """
+        return self._registers and request.params.prompt_logprobs is None
 
     def admission_cost(self, hit: Hit, num_tokens: int) -> int:
         """Free blocks that go away when a request with this hit comes to hold `num_tokens`."""
@@ -124,6 +129,9 @@ class KVCacheManager:
         for index in range(table.num_registered, request.num_computed // self.block_size):
             tokens = self._block_tokens(request, index)
             digest = request.chain.digest(index, request.token_ids)
+            orphan = self.prefix.orphan_under(digest)
+            if orphan is not None:
+                self._forget(orphan)
             table.parent = self.prefix.insert(digest, table.parent, tokens, table.blocks[index])
             table.num_registered = index + 1
 
@@ -146,16 +154,13 @@ class KVCacheManager:
         )
 
     def _find_shared(self, request: Request) -> Hit:
-        if request.params.prompt_logprobs is not None:
-            return Hit()  # every prompt position must be computed to have logits
         blocks: list[int] = []
         parent: int | Namespace = request.chain.namespace
         for index in range(request.num_known // self.block_size):
-            digest = request.chain.digest(index, request.token_ids)
-            cached = self.prefix.find(digest, parent, self._block_tokens(request, index))
+            cached = self._cached_block(request, index, parent)
             if cached is None:
-                is_coming = self.prefix.is_coming(digest)
-                return Hit(tuple(blocks), None, len(blocks) * self.block_size, is_coming)
+                maker = self.prefix.maker(request.chain.digest(index, request.token_ids))
+                return Hit(tuple(blocks), None, len(blocks) * self.block_size, maker)
             blocks.append(cached.block)
             parent = cached.serial
         if len(blocks) * self.block_size < request.num_known:
@@ -171,13 +176,21 @@ class KVCacheManager:
         for index in self._unregistered(request, table):
             self.prefix.announce(request.chain.digest(index, request.token_ids), request.id)
 
+    def _cached_block(self, request: Request, index: int, parent: int | Namespace) -> CachedBlock | None:
+        """Block `index` of the request, if it is cached after `parent`. Tokens are compared once an entry."""
+        cached = self.prefix.under(request.chain.digest(index, request.token_ids))
+        if cached is None or cached.parent != parent:
+            return None
+        if request.chain.matched.get(index) != cached.serial:
+            if cached.tokens != self._block_tokens(request, index):
+                return None
+            request.chain.matched[index] = cached.serial
+        return cached
+
     def _skip_registered(self, request: Request, table: BlockTable) -> None:
         for index in range(len(table.blocks)):
-            tokens = self._block_tokens(request, index)
-            cached = self.prefix.find(request.chain.digest(index, request.token_ids), table.parent, tokens)
-            assert cached is not None, (
-                f"shared block {index} of request {request.id} is not in the prefix cache"
-            )
+            cached = self._cached_block(request, index, table.parent)
+            assert cached is not None, f"shared block {index} of request {request.id} is not cached"
             table.parent = cached.serial
             table.num_registered = index + 1
 
@@ -189,6 +202,10 @@ class KVCacheManager:
         if self.prefix.forget(block):
             self._num_evictable -= 1
         return block
+
+    def _forget(self, block: int) -> None:
+        if self.prefix.forget(block) and self.pool.references(block) == 0:
+            self._num_evictable -= 1
 
     def _hold(self, block: int) -> None:
         if self.pool.references(block) == 0 and self.prefix.holds(block):
@@ -202,7 +219,3 @@ class KVCacheManager:
         self.pool.release_to_back(block)
         if self.pool.references(block) == 0:
             self._num_evictable += 1
-
-
-def _find_nothing(request: Request) -> Hit:
-    return Hit()

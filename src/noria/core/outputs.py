@@ -13,6 +13,7 @@ class FinishReason(str, Enum):
     LENGTH = "length"  # max_tokens or the context's end
     ABORT = "abort"  # cancelled
     ERROR = "error"  # failed by its own fault
+    LOST = "lost"  # the engine died under it
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,4 +31,4 @@ class Delta:
     finish: FinishReason | None = None
     stop_token_id: int | None = None  # the token that ended it, when finish is STOP
     num_cached_tokens: int = 0  # prompt tokens that came from the prefix cache
-    error: str | None = None  # when finish is ERROR
+    error: str | None = None  # what went wrong, in words for the user: when finish is ERROR or LOST

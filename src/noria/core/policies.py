@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from noria.config.engine import AdmissionPolicy, SchedulerConfig, SchedulingPolicy
-from noria.core.queue import OrderKey
+from noria.core.queue import OrderKey, RequestQueue
 from noria.core.request import Request
+
+MAX_CANDIDATES = 64  # how far behind the queue's head a step looks for requests to admit
 
 
 class Admission(Protocol):
-    waits_for_prefix: bool  # a request may stay out while a running one computes the beginning of its prompt
+    # A request may stay out while a running one computes the beginning of its prompt.
+    waits_for_prefix: bool
 
-    def is_open(self, running: Iterable[Request]) -> bool:
-        """Whether a waiting request may join these."""
+    def candidates(self, waiting: RequestQueue, running: RequestQueue, num_slots: int) -> list[Request]:
+        """Waiting requests that may join now, in order; at most num_slots."""
+        ...
+
+    def refuse(self, request: Request) -> None:
+        """A candidate did not fit the free blocks."""
         ...
 
 
@@ -24,20 +31,33 @@ class ContinuousAdmission:
 
     waits_for_prefix = True
 
-    def is_open(self, running: Iterable[Request]) -> bool:
-        return True
+    def candidates(self, waiting: RequestQueue, running: RequestQueue, num_slots: int) -> list[Request]:
+        return waiting.first(min(num_slots, MAX_CANDIDATES))
+
+    def refuse(self, request: Request) -> None:
+        """It stays a candidate."""
 
 
 class StaticAdmission:
-    """A batch gathers until its first token comes out, then runs closed until its last member ends.
+    """A batch is chosen when nothing runs, and runs closed until its last member ends.
 
-    What engines without continuous batching do; here so that anyone can measure the difference.
+    What engines without continuous batching do; here so that anyone can measure the difference. Members whose
+    prompts do not fit the first step join in the next ones; one that does not fit the free blocks is left for
+    the next batch.
     """
 
-    waits_for_prefix = False  # the batch would close without it
+    waits_for_prefix = False  # nobody joins late
 
-    def is_open(self, running: Iterable[Request]) -> bool:
-        return all(request.num_output == 0 for request in running)
+    def __init__(self) -> None:
+        self._members: set[str] = set()
+
+    def candidates(self, waiting: RequestQueue, running: RequestQueue, num_slots: int) -> list[Request]:
+        if not len(running):
+            self._members = {request.id for request in waiting.first(num_slots)}
+        return [request for request in waiting.first(len(waiting)) if request.id in self._members][:num_slots]
+
+    def refuse(self, request: Request) -> None:
+        self._members.discard(request.id)
 
 
 class BudgetSplit(Protocol):

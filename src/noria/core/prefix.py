@@ -52,13 +52,14 @@ class CachedBlock:
 class HashChain:
     """Digests of one request's full blocks, computed once and only as far as somebody asks."""
 
-    __slots__ = ("_block_size", "_digest", "_digests", "namespace")
+    __slots__ = ("_block_size", "_digest", "_digests", "matched", "namespace")
 
     def __init__(self, namespace: Namespace, block_size: int, digest: Digest = sha256_digest) -> None:
         self.namespace = namespace
         self._block_size = block_size
         self._digest = digest
         self._digests: list[bytes] = []
+        self.matched: dict[int, int] = {}  # block index -> serial of the entry its tokens were found equal to
 
     def digest(self, index: int, tokens: Sequence[int]) -> bytes:
         """Digest of block `index` of a sequence whose known tokens are `tokens` (the block must be full)."""
@@ -81,20 +82,23 @@ class PrefixCache:
     def __init__(self) -> None:
         self._by_digest: dict[bytes, CachedBlock] = {}
         self._by_block: dict[int, CachedBlock] = {}
+        self._serials: set[int] = set()  # of the entries there are
         self._coming: dict[bytes, str] = {}  # digest -> the running request that is about to compute it
         self._num_serials = 0
-
-    def __len__(self) -> int:
-        return len(self._by_block)
 
     def holds(self, block: int) -> bool:
         return block in self._by_block
 
-    def find(self, digest: bytes, parent: int | Namespace, tokens: Sequence[int]) -> CachedBlock | None:
+    def under(self, digest: bytes) -> CachedBlock | None:
+        """The entry under a digest: a hit only if its parent and its tokens are the wanted ones."""
+        return self._by_digest.get(digest)
+
+    def orphan_under(self, digest: bytes) -> int | None:
+        """The block of the entry under a digest, if the block before it is cached no more: nobody can reach it."""
         cached = self._by_digest.get(digest)
-        if cached is None or cached.parent != parent or cached.tokens != tuple(tokens):
+        if cached is None or isinstance(cached.parent, Namespace) or cached.parent in self._serials:
             return None
-        return cached
+        return cached.block
 
     def insert(self, digest: bytes, parent: int | Namespace, tokens: Sequence[int], block: int) -> int:
         """Offer a full block for sharing; returns the serial its child must name as parent.
@@ -103,13 +107,14 @@ class PrefixCache:
         chain; one whose digest collides gets a serial that nobody can find.
         """
         self._coming.pop(digest, None)
-        cached = self.find(digest, parent, tokens)
-        if cached is not None:
+        cached = self._by_digest.get(digest)
+        if cached is not None and cached.parent == parent and cached.tokens == tuple(tokens):
             return cached.serial
         self._num_serials += 1
-        if digest not in self._by_digest and block not in self._by_block:
+        if cached is None and block not in self._by_block:
             cached = CachedBlock(block, self._num_serials, parent, tuple(tokens), digest)
             self._by_digest[digest] = self._by_block[block] = cached
+            self._serials.add(cached.serial)
         return self._num_serials
 
     def announce(self, digest: bytes, request_id: str) -> None:
@@ -121,8 +126,9 @@ class PrefixCache:
         if self._coming.get(digest) == request_id:
             del self._coming[digest]
 
-    def is_coming(self, digest: bytes) -> bool:
-        return digest in self._coming
+    def maker(self, digest: bytes) -> str | None:
+        """The running request that is about to compute this block, if one is."""
+        return self._coming.get(digest)
 
     def forget(self, block: int) -> bool:
         """Drop the entry of a block that is about to be overwritten; whether there was one."""
@@ -130,6 +136,7 @@ class PrefixCache:
         if cached is None:
             return False
         del self._by_digest[cached.digest]
+        self._serials.remove(cached.serial)
         return True
 
     def check(self, running: set[str]) -> None:
@@ -137,6 +144,7 @@ class PrefixCache:
         strays = set(self._coming.values()) - running
         assert not strays, f"{sorted(strays)} announced blocks and do not run"
         assert len(self._by_block) == len(self._by_digest), f"{len(self._by_block)} != {len(self._by_digest)}"
+        assert self._serials == {cached.serial for cached in self._by_block.values()}, "stray serials"
         for block, cached in self._by_block.items():
             assert cached.block == block, f"entry of block {block} names block {cached.block}"
             assert self._by_digest[cached.digest] is cached, f"block {block} is not under its digest"

@@ -39,6 +39,7 @@ class Scheduler:
         self._split = policies.split
         self._admitter = Admitter(config, policies.admission, self.waiting, self.running, kv)
         self._eos_token_ids = frozenset(eos_token_ids)
+        self._finished: list[tuple[Request, FinishReason]] = []  # since they were last taken
         self._departures: list[str] = []  # requests the runner knows and must forget
         self._num_steps = 0
         self._num_accepted = 0
@@ -55,18 +56,18 @@ class Scheduler:
         self.waiting.push(request)
         self._num_accepted += 1
 
-    def cancel(self, request_id: str) -> Delta | None:
+    def cancel(self, request_id: str, finish: FinishReason) -> Delta | None:
         """End a request in whatever state it is and free its blocks; None if it is not here."""
         request = self.running.get(request_id)
         if request is not None:
-            self._leave(request, FinishReason.ABORT)
-            return Delta(request_id, finish=FinishReason.ABORT, num_cached_tokens=request.life.num_cached)
-        request = self.waiting.get(request_id)
-        if request is None:
-            return None
-        self.waiting.remove(request)
-        self.tally.finished.append((request, FinishReason.ABORT))
-        return Delta(request_id, finish=FinishReason.ABORT, num_cached_tokens=request.life.num_cached)
+            self._leave(request, finish)
+        else:
+            request = self.waiting.get(request_id)
+            if request is None:
+                return None
+            self.waiting.remove(request)
+            self._finished.append((request, finish))
+        return Delta(request_id, finish=finish, num_cached_tokens=request.life.num_cached)
 
     def plan(self, now_s: float) -> StepPlan:
         """Compose the next step. Empty when there is nothing to do."""
@@ -109,6 +110,11 @@ class Scheduler:
         tally, self.tally = self.tally, StepTally()
         return tally
 
+    def take_finished(self) -> list[tuple[Request, FinishReason]]:
+        """The requests that have ended since the last call, and how."""
+        finished, self._finished = self._finished, []
+        return finished
+
     def check(self) -> None:
         """Assert every invariant that ties requests, queues and blocks together."""
         self.kv.check()
@@ -150,7 +156,8 @@ class Scheduler:
         if self.tally.num_preemptions == 0:
             waiting = [(request, share) for request, share in granted if request.id in self.waiting]
             for request in self._admitter.admit(waiting, draft, now_s):
-                self.tally.count_admission(request)
+                if self.kv.is_shareable(request):
+                    self.tally.count_lookup(request)
 
     def _extend(self, request: Request, num_tokens: int, draft: Draft) -> None:
         """Plan up to num_tokens more of a running request; younger ones yield their blocks to it if they must."""
@@ -255,7 +262,7 @@ class Scheduler:
         self.running.remove(request)
         self.kv.release(request)
         self._departures.append(request.id)
-        self.tally.finished.append((request, reason))
+        self._finished.append((request, reason))
 
 
 def _unsent(request: Request, news: PromptLogprobs | None) -> tuple[TokenLogprobs, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from noria.core.outputs import FinishReason
 from noria.core.request import Request
 
 
@@ -12,7 +11,7 @@ from noria.core.request import Request
 class StepTally:
     """Counts of one step, in tokens unless a name says otherwise. Durations in seconds."""
 
-    prefix_queries: int = 0  # known tokens of the requests admitted
+    prefix_queries: int = 0  # prompt tokens looked up in the prefix cache, at a request's first admission
     prefix_hits: int = 0  # of those, found in the prefix cache
     num_preemptions: int = 0
     num_prompt_tokens: int = 0  # prompt tokens computed for the first time
@@ -20,11 +19,12 @@ class StepTally:
     num_sampled_tokens: int = 0
     ttfts_s: list[float] = field(default_factory=list)
     token_gaps_s: list[float] = field(default_factory=list)
-    finished: list[tuple[Request, FinishReason]] = field(default_factory=list)
 
-    def count_admission(self, request: Request) -> None:
-        self.prefix_queries += request.num_known
-        self.prefix_hits += request.num_computed
+    def count_lookup(self, request: Request) -> None:
+        """Called once the request holds what was found for it."""
+        if request.life.num_preemptions == 0:
+            self.prefix_queries += request.num_known
+            self.prefix_hits += request.num_computed
 
     def count_computed(self, request: Request, num_new: int) -> None:
         """Called before request.num_computed advances by num_new."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from noria.core.outputs import Delta
+from noria.core.outputs import Delta, FinishReason
 from noria.engine.messages import EngineStats, GenerateRequest
 
 if TYPE_CHECKING:
@@ -26,10 +26,11 @@ class EngineClient(Protocol):
         """
         ...
 
-    def cancel(self, request_ids: Sequence[str]) -> None:
+    def cancel(self, request_ids: Sequence[str], finish: FinishReason = FinishReason.ABORT) -> None:
         """End requests in whatever state they are, freeing their blocks before the next step is planned.
 
-        Each gets a last delta with FinishReason.ABORT. Unknown and finished ids are ignored.
+        finish: what the last delta and the record say; STOP for one whose text has reached its end. Unknown
+        and finished ids are ignored.
         """
         ...
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import threading
 from collections.abc import Callable, Sequence
@@ -9,13 +10,14 @@ from dataclasses import dataclass, replace
 
 from noria.config.engine import EngineConfig
 from noria.config.errors import EngineError, RequestError
-from noria.core.acceptance import check_token_ids, max_known_tokens
+from noria.core.acceptance import max_known_tokens
 from noria.core.outputs import Delta, FinishReason
 from noria.engine.client import Sink
 from noria.engine.loop import EngineLoop
 from noria.engine.messages import EngineStats, GenerateRequest
 from noria.engine.records import Recorder
 from noria.engine.sinks import Sinks
+from noria.sampling.validate import check_token_ids
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +34,7 @@ class _Arrivals:
 @dataclass(frozen=True, slots=True)
 class _Cancellation:
     request_ids: tuple[str, ...]
+    finish: FinishReason
 
 
 class InProcessClient:
@@ -48,6 +51,7 @@ class InProcessClient:
         self._stats = self._loop.stats()
         self._thread = threading.Thread(target=self._run, name="noria-engine", daemon=True)
         self._thread.start()
+        atexit.register(self.shutdown)  # a step must not be under way when the interpreter goes
 
     @property
     def recorder(self) -> Recorder:
@@ -55,7 +59,7 @@ class InProcessClient:
 
     def submit(self, requests: Sequence[GenerateRequest], sink: Sink) -> None:
         for request in requests:
-            check_token_ids(request.prompt_token_ids, self._config.model.vocab_size)
+            check_token_ids(request.prompt_token_ids, self._config.model.vocab_size, "prompt")
             num_prompt = len(request.prompt_token_ids)
             max_known_tokens(num_prompt, request.params, self._config.scheduler.max_model_len)
         ids = [request.request_id for request in requests]
@@ -69,9 +73,9 @@ class InProcessClient:
             self._inbox.append(_Arrivals(tuple(requests), sink))
             self._wake.notify()
 
-    def cancel(self, request_ids: Sequence[str]) -> None:
+    def cancel(self, request_ids: Sequence[str], finish: FinishReason = FinishReason.ABORT) -> None:
         with self._wake:
-            self._inbox.append(_Cancellation(tuple(request_ids)))
+            self._inbox.append(_Cancellation(tuple(request_ids), finish))
             self._wake.notify()
 
     def stats(self) -> EngineStats:
@@ -83,6 +87,7 @@ class InProcessClient:
                 self._closed = "the engine is shut down"
             self._wake.notify()
         self._thread.join()
+        atexit.unregister(self.shutdown)
 
     def _run(self) -> None:
         try:
@@ -90,11 +95,13 @@ class InProcessClient:
                 self._loop.step()
                 self._stats = self._loop.stats()
             self._loop.abort_all()
-        except Exception as error:
+        except (
+            BaseException
+        ) as error:  # a thread that ends in silence would leave its requests waiting for ever
             log.exception("the engine died")
             self._die(f"the engine failed: {type(error).__name__}")
         finally:
-            self._stats = replace(self._stats, is_alive=False, num_running=0, num_waiting=0)
+            self._stats = self._dead_stats()
             self._loop.runner.shutdown()
 
     def _take_commands(self) -> bool:
@@ -102,14 +109,15 @@ class InProcessClient:
         with self._wake:
             self._wake.wait_for(lambda: self._inbox or self._closed or self._loop.has_work)
             commands, self._inbox = self._inbox, []
+            goes_on = self._closed is None  # together with the inbox: nothing is taken after it is closed
         self._register(commands)
         for command in commands:
             if isinstance(command, _Cancellation):
-                self._loop.cancel(command.request_ids)
+                self._loop.cancel(command.request_ids, command.finish)
                 continue
             for request in command.requests:
                 self._loop.add(request)
-        return self._closed is None
+        return goes_on
 
     def _register(self, commands: Sequence[_Arrivals | _Cancellation]) -> None:
         """First of all, so that whatever happens next, somebody is told."""
@@ -127,12 +135,16 @@ class InProcessClient:
             self.cancel(orphans)
 
     def _die(self, reason: str) -> None:
+        self._stats = self._dead_stats()
         with self._wake:
             self._closed = reason
             commands, self._inbox = self._inbox, []
         self._register(commands)
         open_requests = self._sinks.open_requests()
-        self._publish([Delta(i, finish=FinishReason.ERROR, error=reason) for i in open_requests])
+        self._publish([Delta(i, finish=FinishReason.LOST, error=reason) for i in open_requests])
+
+    def _dead_stats(self) -> EngineStats:
+        return replace(self._stats, is_alive=False, num_running=0, num_waiting=0)
 
 
 def _repeated(ids: Sequence[str]) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from noria.core.clock import Clock
-from noria.core.outputs import Delta
+from noria.core.outputs import Delta, FinishReason
 from noria.core.plan import StepPlan
 from noria.core.prefix import HashChain, Namespace
 from noria.core.request import Request
@@ -58,12 +58,13 @@ class EngineLoop:
         )
         self.scheduler.add(request, self._clock.now())
 
-    def cancel(self, request_ids: Iterable[str]) -> None:
+    def cancel(self, request_ids: Iterable[str], finish: FinishReason = FinishReason.ABORT) -> None:
         """End requests, whatever their state; their blocks are free before the next step is planned."""
         for request_id in request_ids:
-            delta = self.scheduler.cancel(request_id)
+            delta = self.scheduler.cancel(request_id, finish)
             if delta is not None:
                 self._unpublished.append(delta)
+        self._record_finished(self._clock.now())
 
     def step(self) -> None:
         start_s = self._clock.now()
@@ -71,7 +72,6 @@ class EngineLoop:
         planned_s = self._clock.now()
         if plan.is_empty:
             self._flush()
-            self._record_finished(start_s)
             return
         pending = self.runner.launch(plan)
         launched_s = self._clock.now()
@@ -87,7 +87,6 @@ class EngineLoop:
             [request.id for queue in (self.scheduler.running, self.scheduler.waiting) for request in queue]
         )
         self._flush()
-        self._record_finished(self._clock.now())
 
     def stats(self) -> EngineStats:
         scheduler = self.scheduler
@@ -107,11 +106,13 @@ class EngineLoop:
             self._publish(deltas)
 
     def _record(self, plan: StepPlan, times: StepTimes) -> None:
+        tally = self.scheduler.take_tally()
         if plan.work:  # else it only told the runner whom to forget
             self._num_steps += 1
-            self.recorder.record_step(step_record(plan, times, self.scheduler.tally, self.stats()))
+            self.recorder.record_step(step_record(plan, times, tally, self.stats()))
         self._record_finished(times.committed_s)
 
     def _record_finished(self, now_s: float) -> None:
-        for request, reason in self.scheduler.take_tally().finished:
-            self.recorder.record_request(request_record(request, reason, now_s))
+        """Before their last news goes out: whoever hears that a request has ended finds its record."""
+        for request, finish in self.scheduler.take_finished():
+            self.recorder.record_request(request_record(request, finish, now_s))

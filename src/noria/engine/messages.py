@@ -73,15 +73,15 @@ class StepRecord:
     wait_s: float
     commit_s: float
     work: tuple[Work, ...]
-    num_prefill_seqs: int  # more than one token, or the one token is part of the prompt
-    num_decode_seqs: int
+    num_prefill_seqs: int  # those that are not decodes
+    num_decode_seqs: int  # one token, the last one known (a prompt's lone last token too)
     num_prefill_tokens: int
     prefill_context_sum: float  # sum over chunks of chunk * (context + chunk / 2)
     num_decode_kv_tokens: int  # sum over decodes of the context attended to
     num_prompt_tokens: int  # prompt tokens computed for the first time in this step
     num_recomputed_tokens: int  # tokens computed again after a preemption
     num_sampled_tokens: int
-    prefix_queries: int  # tokens looked up in the prefix cache by requests admitted in this step
+    prefix_queries: int  # prompt tokens looked up in the prefix cache, at the first admission of a request
     prefix_hits: int  # of those, tokens found
     num_preemptions: int
     num_running: int

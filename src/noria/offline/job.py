@@ -85,20 +85,14 @@ class Job:
         if request.prompt_logprobs is not None and output.index == 0:
             request.prompt_logprobs += delta.prompt_logprobs
         request.num_cached_tokens = max(request.num_cached_tokens, delta.num_cached_tokens)
-        if stream.stopped or delta.finish is not None:
-            self._end(delta, running)
+        if piece.stop is not None:
+            self._client.cancel([delta.request_id], FinishReason.STOP)
+        if delta.finish is not None:  # also after a stop string: only then has the engine let go of it
+            del self._running[delta.request_id]
+            output.finish_reason = FinishReason.STOP.value if stream.stopped else delta.finish.value
+            output.stop_reason = stream.stop_reason
+            output.error = delta.error
         return News(request, output, piece.text, piece.num_tokens)
-
-    def _end(self, delta: Delta, running: _Running) -> None:
-        output = running.output
-        del self._running[delta.request_id]
-        if running.stream.stopped:
-            output.finish_reason = FinishReason.STOP.value
-            self._client.cancel([delta.request_id])
-        elif delta.finish is not None:
-            output.finish_reason = delta.finish.value
-        output.stop_reason = running.stream.stop_reason
-        output.error = delta.error
 
 
 def _blank_request(request_id: str, prompt: Prompt, params: SamplingParams) -> RequestOutput:

@@ -20,6 +20,7 @@ from noria.offline.job import Job, News
 from noria.offline.outputs import RequestOutput
 from noria.offline.progress import GenerationProgress, bytes_progress
 from noria.offline.prompts import Prompt, PromptType, as_list, params_for, read_prompt
+from noria.sampling.defaults import params_over_defaults
 from noria.sampling.params import SamplingParams
 from noria.sampling.validate import check_against_vocabulary
 from noria.tokenize.chat_template import ChatOptions
@@ -68,6 +69,7 @@ class LLM:
             engine = start_engine(opened, options, _tell, progress)
         self.client = engine.client
         self.resolved = engine.resolved
+        self.default_params = params_over_defaults({}, opened.generation_defaults)
         self._random = Random(self.resolved.config.seed)
 
     def generate(
@@ -78,12 +80,13 @@ class LLM:
     ) -> list[RequestOutput]:
         """Outputs for one prompt or several, in their order.
 
-        sampling_params: one for all, or one each. Raises RequestError, before anything is computed, for a
+        sampling_params: one for all, or one each; None takes `default_params`, which the model's makers recommend
+        (see generation_config). Raises RequestError, before anything is computed, for a
         prompt that cannot be served. A request that fails by itself (a logits processor raised) has
         finish_reason "error"; the others go on.
         """
         read = [read_prompt(prompt, self.tokenizer) for prompt in as_list(prompts)]
-        return self._run(read, params_for(sampling_params, len(read)), show_progress)
+        return self._run(read, params_for(sampling_params, len(read), self.default_params), show_progress)
 
     def chat(
         self,
@@ -95,7 +98,7 @@ class LLM:
         """As generate, for one conversation or several (lists of {"role", "content"})."""
         several = [messages] if messages and isinstance(messages[0], Mapping) else list(messages)
         read = [self._read_chat(conversation, options) for conversation in several]  # type: ignore[arg-type]
-        return self._run(read, params_for(sampling_params, len(read)), show_progress)
+        return self._run(read, params_for(sampling_params, len(read), self.default_params), show_progress)
 
     def stream(self, prompt: PromptType, sampling_params: SamplingParams | None = None) -> Iterator[News]:
         """The outputs of one prompt as they come. Leaving the iteration early cancels what still runs."""
@@ -148,7 +151,7 @@ class LLM:
         return job.requests
 
     def _stream(self, prompt: Prompt, params: SamplingParams | None) -> Iterator[News]:
-        job = self._job([prompt], params_for(params, 1))
+        job = self._job([prompt], params_for(params, 1, self.default_params))
         try:
             yield from job.news()
         finally:

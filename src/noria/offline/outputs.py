@@ -12,8 +12,8 @@ class CompletionOutput:
     """One output of a prompt.
 
     token_ids: a stop token included; text: without it. logprobs: one entry a token, when asked for.
-    finish_reason: stop | length | error; None while it is being made. stop_reason: the stop string, or the one
-    of stop_token_ids, that ended it. error: what went wrong, when finish_reason is error.
+    finish_reason: stop | length | error | lost (the engine died); None while it is being made. stop_reason: the
+    stop string, or the one of stop_token_ids, that ended it. error: what went wrong, for error and lost.
     """
 
     index: int

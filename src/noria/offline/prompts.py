@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, cast
 
 from noria.config.errors import RequestError
@@ -22,9 +23,9 @@ class Prompt:
 
 def as_list(prompts: PromptType | Sequence[PromptType]) -> list[PromptType]:
     """One prompt or several: several."""
-    if isinstance(prompts, (str, Mapping)) or (prompts and isinstance(prompts[0], int)):
-        return [prompts]  # type: ignore[list-item]
-    return list(prompts)  # type: ignore[arg-type]
+    if isinstance(prompts, (str, Mapping)) or (len(prompts) and isinstance(prompts[0], Integral)):
+        return [cast(PromptType, prompts)]
+    return list(cast(Sequence[PromptType], prompts))
 
 
 def read_prompt(prompt: PromptType, tokenizer: Tokenizer) -> Prompt:
@@ -39,15 +40,23 @@ def read_prompt(prompt: PromptType, tokenizer: Tokenizer) -> Prompt:
         prompt = prompt[known[0]]
     if isinstance(prompt, str):
         return Prompt(prompt, tuple(tokenizer.encode(prompt)))
-    if isinstance(prompt, Sequence) and all(isinstance(i, int) and not isinstance(i, bool) for i in prompt):
-        return Prompt(None, tuple(cast(Sequence[int], prompt)))
-    raise RequestError(f"a prompt is a text or a list of token ids, got {type(prompt).__name__}", "prompt")
+    if not isinstance(prompt, Iterable):
+        raise RequestError(
+            f"a prompt is a text or a list of token ids, got {type(prompt).__name__}", "prompt"
+        )
+    ids = list(prompt)
+    wrong = [token_id for token_id in ids if isinstance(token_id, bool) or not isinstance(token_id, Integral)]
+    if wrong:
+        raise RequestError(f"a prompt is a text or a list of token ids, got {wrong[0]!r:.40} in it", "prompt")
+    return Prompt(None, tuple(int(token_id) for token_id in ids))
 
 
-def params_for(params: SamplingParams | Sequence[SamplingParams] | None, count: int) -> list[SamplingParams]:
-    """Parameters for each of `count` prompts: the same for all, or one each."""
+def params_for(
+    params: SamplingParams | Sequence[SamplingParams] | None, count: int, default: SamplingParams
+) -> list[SamplingParams]:
+    """Parameters for each of `count` prompts: the same for all, or one each. default: in place of None."""
     if params is None or isinstance(params, SamplingParams):
-        return [params or SamplingParams()] * count
+        return [params or default] * count
     if len(params) != count:
         raise RequestError(f"{len(params)} sampling params for {count} prompts: give one, or one each")
     return list(params)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 
 from noria.config.errors import EngineError
 from noria.core.plan import NewRequest, StepPlan, StepResult
 from noria.models.model import Model
-from noria.runner.inputs import build_batch
+from noria.runner.inputs import Share, build_batch
+from noria.runner.passes import join_results, split_into_passes
 from noria.runner.results import read_logits
 from noria.runner.state import RequestState
+from noria.runner.worker import Worker
 
 
 class ModelRunner:
@@ -19,9 +21,8 @@ class ModelRunner:
     Everything a step does happens on one worker thread, in the order of the launches, so the requests' state
     has one writer and the caller's interpreter is free while kernels compute.
 
-    A request that asks for prompt logprobs needs logits of all its prompt's positions: a step that computes n
-    of them makes n * vocab_size float32 at once (400 MB for 2048 positions and 49,152 tokens), on top of the
-    one row for each request that samples. A resumed request computes, and reports, its prompt's logprobs again.
+    A step that needs many rows of logits for prompt log-probabilities takes several passes of the model, so
+    that their memory is bounded. A resumed request computes, and reports, its prompt's logprobs again.
     """
 
     def __init__(self, model: Model, eos_token_ids: Sequence[int], block_size: int) -> None:
@@ -32,14 +33,14 @@ class ModelRunner:
         self._eos_token_ids = tuple(i for i in eos_token_ids if 0 <= i < self._vocab_size)
         self._block_size = block_size
         self._states: dict[str, RequestState] = {}
-        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="noria-runner")
+        self._worker: Worker[StepPlan, StepResult] = Worker("noria-runner", self._execute)
         self._is_shut_down = False
 
     def launch(self, plan: StepPlan) -> Future[StepResult]:
         """Start the step and return at once. Raises EngineError after shutdown."""
         if self._is_shut_down:
             raise EngineError("the runner is shut down; no step can be launched")
-        return self._worker.submit(self._execute, plan)
+        return self._worker.submit(plan)
 
     def collect(self, pending: Future[StepResult]) -> StepResult:
         """Wait for the step and return what it sampled. Raises whatever the step raised."""
@@ -47,8 +48,9 @@ class ModelRunner:
 
     def shutdown(self) -> None:
         """Finish the steps launched, end the worker thread and forget every request."""
-        self._is_shut_down = True
-        self._worker.shutdown(wait=True)
+        if not self._is_shut_down:
+            self._is_shut_down = True
+            self._worker.close()
         self._states.clear()
 
     def _execute(self, plan: StepPlan) -> StepResult:
@@ -65,11 +67,16 @@ class ModelRunner:
         for work in plan.work:
             state = self._states.get(work.request_id)
             assert state is not None, f"step {plan.step}: work for {work.request_id}, which never arrived"
-            state.advance(work, self._block_size)
             shares.append((state, work))
+        results = [self._run_pass(plan.step, shares) for shares in split_into_passes(shares)]
+        return join_results(plan.step, results)
+
+    def _run_pass(self, step: int, shares: Sequence[Share]) -> StepResult:
+        for state, work in shares:
+            state.advance(work, self._block_size)
         logits = self._model.forward(build_batch(shares, self._block_size))
         assert logits.shape[1] == self._vocab_size, f"{logits.shape=} but {self._vocab_size=}"
-        return read_logits(plan.step, shares, logits)
+        return read_logits(step, shares, logits)
 
     def _admit(self, request: NewRequest) -> None:
         assert request.request_id not in self._states, f"{request.request_id} arrives but is here already"

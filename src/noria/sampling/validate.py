@@ -14,8 +14,8 @@ def check_against_vocabulary(params: SamplingParams, vocab_size: int, max_logpro
     max_logprobs: the server's limit on logprobs and prompt_logprobs; -1 allows the whole vocabulary.
     Raises RequestError naming the parameter and its range.
     """
-    _check_ids(tuple(params.logit_bias), vocab_size, "logit_bias")
-    _check_ids(params.stop_token_ids, vocab_size, "stop_token_ids")
+    check_token_ids(tuple(params.logit_bias), vocab_size, "logit_bias")
+    check_token_ids(params.stop_token_ids, vocab_size, "stop_token_ids")
     limit = vocab_size if max_logprobs == -1 else min(max_logprobs, vocab_size)
     for name in ("logprobs", "prompt_logprobs"):
         value = getattr(params, name)
@@ -23,14 +23,8 @@ def check_against_vocabulary(params: SamplingParams, vocab_size: int, max_logpro
             raise RequestError(f"{name} must be at least 0 and at most {limit}, got {value}", name)
 
 
-def check_prompt(token_ids: Sequence[int], vocab_size: int) -> None:
-    """Refuse a prompt of token ids that the model cannot embed. Raises RequestError."""
-    if not token_ids:
-        raise RequestError("prompt must hold at least one token", "prompt")
-    _check_ids(token_ids, vocab_size, "prompt")
-
-
-def _check_ids(token_ids: Sequence[int], vocab_size: int, name: str) -> None:
+def check_token_ids(token_ids: Sequence[int], vocab_size: int, name: str) -> None:
+    """Refuse ids that the model does not have. name: the field they came in. Raises RequestError."""
     if not token_ids:
         return
     for token_id in (min(token_ids), max(token_ids)):
