@@ -150,6 +150,7 @@ class Stored:
     def __init__(self, array: np.ndarray) -> None:
         self.shape = array.shape
         self.num_bytes = array.nbytes
+        self.kind = "F32"
 
 
 class MemoryFile:
@@ -169,6 +170,10 @@ class MemoryFile:
     def read(self, name: str) -> np.ndarray:
         self.reads.append(name)
         return self.arrays[name].copy()
+
+    def read_raw(self, name: str) -> np.ndarray:
+        self.reads.append(name)
+        return self.arrays[name].reshape(-1).view(np.uint8)
 
 
 def random_file(config: ModelConfig, file_format: str = "safetensors", seed: int = 0) -> MemoryFile:

@@ -10,7 +10,7 @@ and replay the record at every step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
@@ -102,25 +102,41 @@ class BackendOptions:
     cache: CacheShape
 
 
+class Matrix(Protocol):
+    """A matrix still in its file, rows in the ops' order. Nothing is read until it is asked for, once."""
+
+    @property
+    def shape(self) -> tuple[int, int]: ...
+
+    @property
+    def kind(self) -> str:
+        """How its numbers are stored: F32, BF16, Q4_1, ... as GGUF spells it."""
+        ...
+
+    def floats(self) -> np.ndarray:
+        """[N, K] float32, dequantised; freshly made."""
+        ...
+
+    def stored(self) -> np.ndarray:
+        """[N, bytes of a row] uint8, as the file has them."""
+        ...
+
+
 class Packer(Protocol):
     """Takes weights in at load. Arrays are float32 and may be dropped by the caller at once.
 
-    Parts are consumed one by one, so that a generator keeps no more than one of them in memory.
+    A packer reads one matrix at a time and lets go of it before the next.
     """
 
-    def pack_linear(
-        self, shape: tuple[int, int], parts: Iterable[np.ndarray], bias: np.ndarray | None
-    ) -> Weight:
+    def pack_linear(self, shape: tuple[int, int], parts: Sequence[Matrix], bias: np.ndarray | None) -> Weight:
         """y = x W^T + bias. shape: [N, K] of W; parts: its rows from the top, any number [n, K]; bias: [N]."""
         ...
 
-    def pack_glu(
-        self, shape: tuple[int, int], parts: Iterable[np.ndarray], bias: np.ndarray | None
-    ) -> Weight:
+    def pack_glu(self, shape: tuple[int, int], parts: Sequence[Matrix], bias: np.ndarray | None) -> Weight:
         """As pack_linear, for `norm_glu`. shape: [2 * F, K]; parts: gate [F, K], then up [F, K]."""
         ...
 
-    def pack_embedding(self, table: np.ndarray) -> Weight:
+    def pack_embedding(self, table: Matrix) -> Weight:
         """table: [V, H]. The handle serves `embed` and, where the embedding is tied, `lm_head`."""
         ...
 

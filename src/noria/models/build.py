@@ -46,5 +46,5 @@ def build_model(
     stored = StoredModel(checkpoint, progress)
     config = stored.config
     rope = backend.packer.pack_rope(rope_table(config, max_model_len))
-    model = architecture(config)(config, stored.read, backend.packer, rope)
+    model = architecture(config)(config, stored, backend.packer, rope)
     return BuiltModel(config, backend, backend.compile(model.forward))

@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from noria.config.errors import ModelError
 from noria.config.model import ModelConfig
-from noria.kernels.ops import Activation, Attention, Buffer, Heads, Norm, Ops, Packer, QkvProjection, Weight
+from noria.kernels.ops import (
+    Activation,
+    Attention,
+    Buffer,
+    Heads,
+    Matrix,
+    Norm,
+    Ops,
+    Packer,
+    QkvProjection,
+    Weight,
+)
 
-TensorReader = Callable[[str], np.ndarray]  # logical name -> float32 array in the ops' order
 HeadNorms = tuple[Norm | None, Norm | None]  # over each query head, over each key head
+
+
+class TensorReader(Protocol):
+    """A checkpoint's tensors by logical name, in the ops' order. Each is to be read once."""
+
+    def matrix(self, name: str) -> Matrix: ...
+
+    def vector(self, name: str) -> np.ndarray:
+        """float32"""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +84,15 @@ class Loader:
 
     def ends(self) -> Ends:
         config = self.config
-        embedding = self._packer.pack_embedding(self._read("embedding"))
+        embedding = self._packer.pack_embedding(self._read.matrix("embedding"))
         head = embedding
         if not config.tie_word_embeddings:
             shape = (config.vocab_size, config.hidden_size)
-            head = self._packer.pack_linear(shape, self._each(["head"]), None)
+            head = self._packer.pack_linear(shape, [self._read.matrix("head")], None)
         return Ends(embedding, self.norm("norm"), head)
 
     def norm(self, name: str) -> Norm:
-        return Norm(self._packer.pack_vector(self._read(name)), self.config.rms_norm_eps)
+        return Norm(self._packer.pack_vector(self._read.vector(name)), self.config.rms_norm_eps)
 
     def attention(self, layer: int, rope: Weight, head_norms: HeadNorms = (None, None)) -> AttentionBlock:
         config, heads, prefix = self.config, self.heads, f"layers.{layer}."
@@ -106,14 +127,11 @@ class Loader:
     def _linear(self, name: str, shape: tuple[int, int], has_bias: bool) -> Weight:
         return self._packer.pack_linear(shape, self._weights([name]), self._biases([name], has_bias))
 
-    def _weights(self, names: list[str]) -> Iterable[np.ndarray]:
-        return self._each([f"{name}.weight" for name in names])
+    def _weights(self, names: list[str]) -> list[Matrix]:
+        return [self._read.matrix(f"{name}.weight") for name in names]
 
     def _biases(self, names: list[str], present: bool) -> np.ndarray | None:
-        return np.concatenate(list(self._each([f"{name}.bias" for name in names]))) if present else None
-
-    def _each(self, names: list[str]) -> Iterable[np.ndarray]:
-        return (self._read(name) for name in names)
+        return np.concatenate([self._read.vector(f"{name}.bias") for name in names]) if present else None
 
 
 def activation(config: ModelConfig) -> Activation:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -23,6 +23,9 @@ class StoredTensor(Protocol):
 
     @property
     def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def kind(self) -> str: ...
 
     @property
     def num_bytes(self) -> int: ...
@@ -45,6 +48,8 @@ class ModelFile(Protocol):
 
     def read(self, name: str) -> np.ndarray: ...
 
+    def read_raw(self, name: str) -> np.ndarray: ...
+
 
 class StoredModel:
     """A checkpoint whose every tensor is known to be used, tied or derived.
@@ -64,14 +69,30 @@ class StoredModel:
         self._check(shapes)
         self._total_bytes = sum(file.tensors[self._names.file_name(name)].num_bytes for name in shapes)
 
-    def read(self, name: str) -> np.ndarray:
-        """The tensor in the ops' order, float32. Each is to be read once."""
-        file_name = self._names.file_name(name)
-        array = self._names.restore(name, self._file.read(file_name))
-        self._done_bytes += self._file.tensors[file_name].num_bytes
+    def matrix(self, name: str) -> StoredMatrix:
+        """A parts.TensorReader's; reads nothing yet."""
+        return StoredMatrix(self, name)
+
+    def vector(self, name: str) -> np.ndarray:
+        return self.floats(name)
+
+    def tensor(self, name: str) -> StoredTensor:
+        return self._file.tensors[self._names.file_name(name)]
+
+    def floats(self, name: str) -> np.ndarray:
+        """The tensor in the ops' order, float32. Each is to be read once, in whichever form."""
+        return self._read(name, self._file.read(self._names.file_name(name)))
+
+    def raw(self, name: str) -> np.ndarray:
+        """The matrix's bytes in the ops' order, [rows, bytes of a row] uint8."""
+        raw = self._file.read_raw(self._names.file_name(name))
+        return self._read(name, raw.reshape(self.tensor(name).shape[0], -1))
+
+    def _read(self, name: str, array: np.ndarray) -> np.ndarray:
+        self._done_bytes += self.tensor(name).num_bytes
         if self._progress is not None:
             self._progress(self._done_bytes, self._total_bytes)
-        return array
+        return self._names.restore(name, array)
 
     def _check(self, shapes: Shapes) -> None:
         file, expected = self._file, {self._names.file_name(name): shape for name, shape in shapes.items()}
@@ -96,6 +117,29 @@ class StoredModel:
                 f"{file.path}: {_listed('tensor', unknown)} not part of a {self.config.architecture} model as "
                 f"configured; loading without would change its answers"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMatrix:
+    """A kernels.ops.Matrix of a StoredModel."""
+
+    model: StoredModel
+    name: str
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        num_rows, width = self.model.tensor(self.name).shape
+        return num_rows, width
+
+    @property
+    def kind(self) -> str:
+        return self.model.tensor(self.name).kind
+
+    def floats(self) -> np.ndarray:
+        return self.model.floats(self.name)
+
+    def stored(self) -> np.ndarray:
+        return self.model.raw(self.name)
 
 
 def _settled_config(file: ModelFile, names: NameMap) -> ModelConfig:

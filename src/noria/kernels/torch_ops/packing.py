@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 
+from noria.kernels.ops import Matrix
 from noria.kernels.torch_ops.linear import LinearWeight
 
 
@@ -16,22 +17,24 @@ class TorchPacker:
         self._device = device
 
     def pack_linear(
-        self, shape: tuple[int, int], parts: Iterable[np.ndarray], bias: np.ndarray | None
+        self, shape: tuple[int, int], parts: Sequence[Matrix], bias: np.ndarray | None
     ) -> LinearWeight:
         matrix = torch.empty(shape, dtype=self._dtype, device=self._device)
         filled = 0
         for part in parts:
-            matrix[filled : filled + len(part)].copy_(torch.from_numpy(part))
-            filled += len(part)
+            rows = part.floats()
+            matrix[filled : filled + len(rows)].copy_(torch.from_numpy(rows))
+            filled += len(rows)
+            del rows  # or they would be held while the next ones are read
         assert filled == shape[0], f"{filled} rows packed of {shape}"
         return LinearWeight(matrix, None if bias is None else self.pack_vector(bias))
 
     def pack_glu(
-        self, shape: tuple[int, int], parts: Iterable[np.ndarray], bias: np.ndarray | None
+        self, shape: tuple[int, int], parts: Sequence[Matrix], bias: np.ndarray | None
     ) -> LinearWeight:
         return self.pack_linear(shape, parts, bias)
 
-    def pack_embedding(self, table: np.ndarray) -> LinearWeight:
+    def pack_embedding(self, table: Matrix) -> LinearWeight:
         return self.pack_linear(table.shape, [table], None)
 
     def pack_vector(self, vector: np.ndarray) -> torch.Tensor:

@@ -1,0 +1,60 @@
+"""The native backend: a model recorded once, then one call into C++ a step, which lets the interpreter go on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from noria.config.errors import ConfigError
+from noria.kernels.batch import Batch
+from noria.kernels.native import _native
+from noria.kernels.native.packing import NativePacker
+from noria.kernels.native.recording import RecordingOps
+from noria.kernels.native.support import model_obstacle
+from noria.kernels.ops import BackendOptions, Forward
+
+
+class NativeBackend:
+    """A kernels.ops.Backend.
+
+    Quantised weights stay as they are stored and meet activations in int8, with a scale for each 32 of them.
+    Other weights and the KV cache are stored in the asked dtype. Sums are float32.
+    """
+
+    def __init__(self, options: BackendOptions) -> None:
+        """ConfigError for what it cannot serve."""
+        shape = options.cache
+        obstacle = model_obstacle(options.dtype, shape.head_dim, shape.block_size)
+        if obstacle is not None:
+            raise ConfigError(f"the native backend cannot serve this model: {obstacle}")
+        self.packer = NativePacker(options.dtype)
+        self._pool = _native.Pool(options.num_threads)
+        self._cache = _native.KvCache(
+            _native.CacheShape(
+                shape.num_layers, shape.num_kv_heads, shape.head_dim, shape.block_size, shape.num_blocks
+            ),
+            options.dtype,
+        )
+
+    def compile(self, forward: Forward) -> NativeProgram:
+        plan = _native.Plan(self._pool, self._cache)
+        forward(RecordingOps(plan))
+        return NativeProgram(plan)
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        for source, destination in pairs:
+            self._cache.copy_block(source, destination)
+
+
+class NativeProgram:
+    """A kernels.ops.Program. One step at a time."""
+
+    def __init__(self, plan: _native.Plan) -> None:
+        self._plan = plan
+
+    def run(self, batch: Batch) -> np.ndarray:
+        """ValueError for a batch that does not fit the model or its cache."""
+        logits = np.empty((len(batch.logit_rows), self._plan.num_logits), np.float32)
+        self._plan.run(batch, logits)
+        return logits
