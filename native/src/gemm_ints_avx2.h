@@ -39,6 +39,9 @@ inline I32x8 multiply_byte_pairs(I32x8 bytes, I32x8 signed_bytes) {
 }
 inline I32x8 add_shorts(I32x8 a, I32x8 b) { return {_mm256_add_epi16(a.v, b.v)}; }
 
+// Holds an addition where it stands: compilers put sums off until many products wait for them, in memory.
+inline void pin(I32x8& sum) { asm("" : "+x"(sum.v)); }
+
 // Scales, minima and the zero of a tile's groups, whichever way they are stored.
 template <int kGroup, bool kMinima>
 class GroupScales {
@@ -82,23 +85,25 @@ class GroupScales {
   F8 minima_[2];
 };
 
-// One tile for all rows, kMaxRows at a time: Tile<kRows>::run(weight, tile, x, row, out).
-template <template <int> class Tile, int kRows>
-void run_rows(int count, const PackedLinear& weight, const uint8_t* tile, const QuantRows& x, int64_t row,
-              float* out) {
-  if (count == kRows) return Tile<kRows>::run(weight, tile, x, row, out);
-  if constexpr (kRows > 1) run_rows<Tile, kRows - 1>(count, weight, tile, x, row, out);
-}
+// Rows that go through a tile together: with three the sums fit the registers. Four are better as two and two.
+constexpr int kMaxRows = 3;
+inline int rows_at_once(int64_t left) { return left == 4 ? 2 : left < kMaxRows ? int(left) : kMaxRows; }
 
-template <template <int> class Tile, int kMaxRows>
+// Tile<kRows>::run(weight, tile, x, row, out) for every tile of a panel and all rows.
+template <template <int> class Tile>
 void run_panel(const PackedLinear& weight, const uint8_t* panel, const Activations& x, int64_t begin, int64_t end,
                float* out) {
   for (int t = 0; t < kPanelTiles; ++t) {
     const uint8_t* tile = panel + t * weight.tile_bytes();
-    for (int64_t row = begin; row < end; row += kMaxRows) {
-      const int count = end - row < kMaxRows ? int(end - row) : kMaxRows;
+    for (int64_t row = begin; row < end;) {
       float* to = out + (row - begin) * kPanelColumns + t * kTileColumns;
-      run_rows<Tile, kMaxRows>(count, weight, tile, x.quants, row, to);
+      const int count = rows_at_once(end - row);
+      switch (count) {
+        case 1: Tile<1>::run(weight, tile, x.quants, row, to); break;
+        case 2: Tile<2>::run(weight, tile, x.quants, row, to); break;
+        default: Tile<3>::run(weight, tile, x.quants, row, to);
+      }
+      row += count;
     }
   }
 }
@@ -106,13 +111,12 @@ void run_panel(const PackedLinear& weight, const uint8_t* panel, const Activatio
 // The format's group and minima made constants: Kernel<kGroup, kMinima>::template Tile<kRows>.
 template <template <int, bool> class Kernel>
 PanelKernel panel_of(const WeightFormat& format) {
-  constexpr int kMaxRows = 4;
   if (format.group == 32) {
-    return format.has_minima ? run_panel<Kernel<32, true>::template Tile, kMaxRows>
-                             : run_panel<Kernel<32, false>::template Tile, kMaxRows>;
+    return format.has_minima ? run_panel<Kernel<32, true>::template Tile>
+                             : run_panel<Kernel<32, false>::template Tile>;
   }
-  return format.has_minima ? run_panel<Kernel<16, true>::template Tile, kMaxRows>
-                           : run_panel<Kernel<16, false>::template Tile, kMaxRows>;
+  return format.has_minima ? run_panel<Kernel<16, true>::template Tile>
+                           : run_panel<Kernel<16, false>::template Tile>;
 }
 
 }  // namespace noria

@@ -9,7 +9,7 @@
 namespace noria {
 namespace {
 
-constexpr int kChains = 12;
+constexpr int kChains = 8;
 
 // Hides a value from the optimiser, so that what made it is made.
 template <typename T>

@@ -46,7 +46,9 @@ struct W4 {
           const I32x8 far = I32x8::all_at(x + r * stride + line * 8 + 4);
           for (int c = 0; c < 2; ++c) {
             sums[r][c] = add_shorts(sums[r][c], multiply_byte_pairs(low[c], near));
+            pin(sums[r][c]);
             sums[r][c] = add_shorts(sums[r][c], multiply_byte_pairs(high[c], far));
+            pin(sums[r][c]);
           }
         }
       }

@@ -41,7 +41,9 @@ struct W8 {
           const I32x8 far = I32x8::all_at(x + r * stride + line * 4 + 2);
           for (int c = 0; c < 2; ++c) {
             sums[r][c] = sums[r][c] + multiply_pairs(even[c], near);
+            pin(sums[r][c]);
             sums[r][c] = sums[r][c] + multiply_pairs(odd[c], far);
+            pin(sums[r][c]);
           }
         }
       }
