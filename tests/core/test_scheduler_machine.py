@@ -40,14 +40,20 @@ class AnyLife(RuleBasedStateMachine):
         self.failing: set[str] = set()
         self.num_requests = 0
 
-    @rule(data=st.data(), salt=st.sampled_from(["", "other"]), priority=st.integers(-1, 1))
-    def arrive(self, data: st.DataObject, salt: str, priority: int) -> None:
+    @rule(
+        data=st.data(),
+        salt=st.sampled_from(["", "other"]),
+        priority=st.integers(-1, 1),
+        scored=st.sampled_from([None, 0]),
+    )
+    def arrive(self, data: st.DataObject, salt: str, priority: int, scored: int | None) -> None:
         # Two tokens only, so that prompts share prefixes and whole prompts repeat.
         prompt = data.draw(st.lists(st.integers(0, 1), min_size=1, max_size=self.max_len - 1))
         max_tokens = data.draw(st.integers(0, self.max_len - len(prompt)))
         name = f"r{self.num_requests}"
         self.num_requests += 1
-        self.harness.add(name, prompt, priority=priority, salt=salt, max_tokens=max_tokens)
+        params = {"max_tokens": max_tokens, "prompt_logprobs": scored}
+        self.harness.add(name, prompt, priority=priority, salt=salt, **params)
         self.expected[name] = solo_output(prompt, max_tokens)
 
     @precondition(lambda self: self._open())

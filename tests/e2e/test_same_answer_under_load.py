@@ -1,4 +1,7 @@
-"""200 requests from 64 clients over HTTP, a pool that forces preemption: every answer is the solo answer."""
+"""200 requests from 64 clients over HTTP, a pool that forces preemption: every answer is the solo answer.
+
+Every other request is greedy, the others are sampled with a seed.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ def workload() -> Workload:
     prefixes = [[draw.randrange(5, 90) for _ in range(length)] for length in (20, 48, 100)]
     requests = []
     for i in range(NUM_REQUESTS):
-        head = draw.choice(prefixes) if i % 2 else []
+        head = draw.choice(prefixes) if i % 4 < 2 else []
         tail = [draw.randrange(5, 90) for _ in range(draw.choice((1, 5, 17, 40, 120)))]
         requests.append((head + tail, draw.choice((1, 4, 16, 48, 80))))
     return requests
@@ -51,11 +54,15 @@ def alone(tiny_model: Path, workload: Workload) -> list[list[int]]:
     """What each request gives when it is the only one there has ever been."""
     with LLM(tiny_model, max_model_len=MAX_LEN, enable_prefix_caching=False, show_progress=False) as llm:
         outputs = []
-        for prompt, length in workload:
-            params = SamplingParams(temperature=0, max_tokens=length, ignore_eos=True)
+        for number, (prompt, length) in enumerate(workload):
+            params = SamplingParams(**sampling(number), max_tokens=length, ignore_eos=True)
             [result] = llm.generate([prompt], params, show_progress=False)
             outputs.append(result.outputs[0].token_ids)
     return outputs
+
+
+def sampling(number: int) -> dict:
+    return {"temperature": 0} if number % 2 else {"temperature": 1, "top_p": 0.9, "seed": number}
 
 
 async def ask_all(url: str, workload: Workload) -> list[list[int]]:
@@ -70,7 +77,7 @@ async def ask_all(url: str, workload: Workload) -> list[list[int]]:
                 "model": "test",
                 "prompt": prompt,
                 "max_tokens": length,
-                "temperature": 0,
+                **sampling(number),
                 "ignore_eos": True,
                 "return_token_ids": True,
             }
