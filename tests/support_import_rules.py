@@ -46,7 +46,7 @@ ROOMS = {
     ),
     "engine": Row(
         "one loop for live, test and simulated runs",
-        may=("noria.core", _CONFIG, "noria.sampling.params"),
+        may=("noria.core", _CONFIG, *_PARAMS),
     ),
     "engine/build.py": Row(
         "the one place that sees concrete classes",

@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
-from itertools import groupby
+from itertools import chain, groupby
 
 from noria.config.flags import default_words
+from noria.config.generating import PromptOptions, SamplingOptions, TalkOptions
 from noria.config.option import Setting, Several, settings_of
 from noria.config.serving import ServeOptions
+
+_GROUPS = (ServeOptions, SamplingOptions, PromptOptions, TalkOptions)
 
 _INTRODUCTION = """\
 # Settings
@@ -26,7 +29,8 @@ Every setting has one name and four places to write it. The first that is used w
 4. the default
 
 In Python the name is a keyword: `LLM(max_model_len=4096)`. A name that is not listed here is an error, wherever
-it is written. The server's settings belong to `noria serve` alone.
+it is written. The server's settings belong to `noria serve` alone, those of sampling to `noria generate` and
+`noria chat`, those of prompts and of the conversation to one of these.
 
 Sizes are bytes, or carry a suffix: `512MiB` and `1.5GB` are binary and decimal. Lengths are tokens. One letter
 alone is decimal when small and binary when capital, as in vLLM: `8k` is 8000, `8K` is 8192.
@@ -36,9 +40,10 @@ alone is decimal when small and binary when capital, as in vLLM: `8k` is 8000, `
 
 def options_page() -> str:
     """The whole page, in Markdown."""
+    settings = chain.from_iterable(settings_of(group) for group in _GROUPS)
     tables = [
-        f"## {title}\n\n{_table(list(settings))}"
-        for title, settings in groupby(settings_of(ServeOptions), lambda setting: setting.title)
+        f"## {title}\n\n{_table(list(rows))}"
+        for title, rows in groupby(settings, lambda setting: setting.title)
     ]
     return _INTRODUCTION + "\n".join(tables)
 
