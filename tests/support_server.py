@@ -111,6 +111,7 @@ class FakeEngine:
         self.recorder = Recorder()
         self.submitted: list[GenerateRequest] = []
         self.cancelled: list[str] = []
+        self.cancel_reasons: list[FinishReason] = []  # of each of the cancelled
         self.submit_error: Exception | None = None
         self.is_alive = True
         self.sent: list[Delta] = []
@@ -134,13 +135,16 @@ class FakeEngine:
                 self._running[request.request_id] = (list(self.script(request)), sink)
             self._changed.notify_all()
 
-    def cancel(self, request_ids: Sequence[str]) -> None:
+    def cancel(self, request_ids: Sequence[str], finish: FinishReason = FinishReason.ABORT) -> None:
         with self._changed:
             self.cancelled += request_ids
+            self.cancel_reasons += [finish] * len(request_ids)
             for request_id in request_ids:
                 if request_id in self._running:
-                    aborted = Delta(request_id, finish=FinishReason.ABORT)
-                    self._running[request_id] = ([aborted], self._running[request_id][1])
+                    self._running[request_id] = (
+                        [Delta(request_id, finish=finish)],
+                        self._running[request_id][1],
+                    )
             self._changed.notify_all()
 
     def stats(self) -> EngineStats:

@@ -21,4 +21,5 @@ def server(_module_server: Server) -> Server:
     engine.script = says("the wheel turns")
     engine.submitted.clear()
     engine.cancelled.clear()
+    engine.cancel_reasons.clear()
     return _module_server

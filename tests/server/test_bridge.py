@@ -10,7 +10,6 @@ from noria.core.outputs import Delta, FinishReason
 from noria.engine.messages import GenerateRequest
 from noria.sampling.params import SamplingParams
 from noria.server.bridge import Bridge, Inbox
-from noria.server.stop_notes import StopNotes
 from support_server import FakeEngine, says
 
 
@@ -34,7 +33,7 @@ class CountingLoop:
 def test_a_step_wakes_the_loop_once_however_many_requests_it_serves() -> None:
     async def scenario() -> None:
         engine = FakeEngine(says("a b c d"), is_auto=False)
-        bridge, inboxes = Bridge(engine, StopNotes()), [Inbox() for _ in range(50)]
+        bridge, inboxes = Bridge(engine), [Inbox() for _ in range(50)]
         for i, inbox in enumerate(inboxes):
             bridge.submit([request(f"r{i}")], inbox)
         loop = CountingLoop(asyncio.get_running_loop())
@@ -50,7 +49,7 @@ def test_a_step_wakes_the_loop_once_however_many_requests_it_serves() -> None:
 def test_steps_that_come_faster_than_the_loop_turns_share_a_wake() -> None:
     async def scenario() -> None:
         engine = FakeEngine(says("a b c d"), is_auto=False)
-        bridge, inbox = Bridge(engine, StopNotes()), Inbox()
+        bridge, inbox = Bridge(engine), Inbox()
         bridge.submit([request("r")], inbox)
         loop = CountingLoop(asyncio.get_running_loop())
         for _ in range(3):
@@ -68,7 +67,7 @@ def test_every_delta_arrives_once_and_in_order_from_another_thread() -> None:
             [Delta(r.request_id, (i,)) for i in range(500)]
             + [Delta(r.request_id, finish=FinishReason.LENGTH)]
         )
-        bridge, inbox = Bridge(engine, StopNotes()), Inbox()
+        bridge, inbox = Bridge(engine), Inbox()
         bridge.submit([request("r")], inbox)
         thread = threading.Thread(target=lambda: [engine.step() for _ in range(501)])
         thread.start()
@@ -85,8 +84,7 @@ def test_every_delta_arrives_once_and_in_order_from_another_thread() -> None:
 def test_nothing_is_delivered_after_a_cancel_and_nothing_is_left_behind() -> None:
     async def scenario() -> None:
         engine = FakeEngine(says("a b c d"), is_auto=False)
-        notes = StopNotes()
-        bridge, inbox = Bridge(engine, notes), Inbox()
+        bridge, inbox = Bridge(engine), Inbox()
         bridge.submit([request("a"), request("b")], inbox)
         bridge.cancel(["a", "unknown"])
         assert engine.cancelled == ["a"]
@@ -95,39 +93,22 @@ def test_nothing_is_delivered_after_a_cancel_and_nothing_is_left_behind() -> Non
         while engine.is_busy:
             engine.step()
         assert {delta.request_id for delta in await inbox.take()} == {"b"}
-        assert (bridge.num_open, len(notes)) == (0, 0)
+        assert bridge.num_open == 0
 
     asyncio.run(scenario())
 
 
-def test_a_stop_is_noted_until_the_engine_has_let_go() -> None:
+def test_a_stop_tells_the_engine_that_it_is_one_and_a_cancel_that_it_is_none() -> None:
     async def scenario() -> None:
         engine = FakeEngine(says("a b c d"), is_auto=False)
-        notes = StopNotes()
-        bridge, inbox = Bridge(engine, notes), Inbox()
-        bridge.submit([request("a")], inbox)
+        bridge, inbox = Bridge(engine), Inbox()
+        bridge.submit([request("a"), request("b")], inbox)
         bridge.stop("a")
-        assert "a" in notes
-        assert engine.cancelled == ["a"]
-        engine.step()
-        await asyncio.sleep(0)
-        assert len(notes) == 0
+        bridge.cancel(["b"])
         bridge.stop("a")
-        assert len(notes) == 0
-
-    asyncio.run(scenario())
-
-
-def test_a_stop_that_meets_the_natural_end_leaves_no_note() -> None:
-    async def scenario() -> None:
-        engine = FakeEngine(lambda r: [Delta(r.request_id, finish=FinishReason.LENGTH)], is_auto=False)
-        notes = StopNotes()
-        bridge, inbox = Bridge(engine, notes), Inbox()
-        bridge.submit([request("a")], inbox)
-        engine.step()  # the end is on its way to the loop
-        bridge.stop("a")
-        await asyncio.sleep(0)
-        assert len(notes) == 0
+        assert engine.cancelled == ["a", "b"]
+        assert engine.cancel_reasons == [FinishReason.STOP, FinishReason.ABORT]
+        assert bridge.num_open == 0
 
     asyncio.run(scenario())
 
@@ -136,7 +117,7 @@ def test_a_refused_submission_leaves_nothing_behind() -> None:
     async def scenario() -> None:
         engine = FakeEngine()
         engine.submit_error = RequestError("no")
-        bridge = Bridge(engine, StopNotes())
+        bridge = Bridge(engine)
         with pytest.raises(RequestError):
             bridge.submit([request("a"), request("b")], Inbox())
         assert bridge.num_open == 0
@@ -148,7 +129,7 @@ def test_a_refused_submission_leaves_nothing_behind() -> None:
 def test_failing_all_ends_every_waiting_request() -> None:
     async def scenario() -> None:
         engine = FakeEngine(is_auto=False)
-        bridge, inboxes = Bridge(engine, StopNotes()), [Inbox(), Inbox()]
+        bridge, inboxes = Bridge(engine), [Inbox(), Inbox()]
         for i, inbox in enumerate(inboxes):
             bridge.submit([request(f"{i}a"), request(f"{i}b")], inbox)
         waiting = [asyncio.ensure_future(inbox.take()) for inbox in inboxes]
@@ -161,9 +142,48 @@ def test_failing_all_ends_every_waiting_request() -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("num_on_the_way", [0, 1])
+@pytest.mark.parametrize("num_in_the_inbox", [0, 1, 2])
+def test_what_came_before_a_failure_is_given_first(num_in_the_inbox: int, num_on_the_way: int) -> None:
+    async def scenario() -> None:
+        engine = FakeEngine(says("a b c d e f g"), is_auto=False)
+        bridge, inbox = Bridge(engine), Inbox()
+        bridge.submit([request("r")], inbox)
+        for _ in range(num_in_the_inbox):
+            engine.step()
+        await asyncio.sleep(0)
+        for _ in range(num_on_the_way):
+            engine.step()
+        in_time = list(engine.sent)
+        bridge.fail_all(RuntimeError("the end"))
+        engine.step()  # too late
+        await asyncio.sleep(0)
+        if in_time:
+            assert await inbox.take() == in_time
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="the end"):
+                await inbox.take()
+
+    asyncio.run(scenario())
+
+
+def test_a_request_whose_end_is_on_its_way_does_not_fail_with_the_others() -> None:
+    async def scenario() -> None:
+        engine = FakeEngine(lambda r: [Delta(r.request_id, (5,), finish=FinishReason.LENGTH)], is_auto=False)
+        bridge, inbox = Bridge(engine), Inbox()
+        bridge.submit([request("r")], inbox)
+        engine.step()
+        bridge.fail_all(RuntimeError("the end"))
+        (delta,) = await inbox.take()
+        assert delta.finish is FinishReason.LENGTH
+        assert bridge.num_open == 0
+
+    asyncio.run(scenario())
+
+
 def test_deltas_for_a_loop_that_has_closed_are_dropped() -> None:
     engine = FakeEngine(says("a b c"), is_auto=False)
-    bridge = Bridge(engine, StopNotes())
+    bridge = Bridge(engine)
 
     async def scenario() -> None:
         bridge.submit([request("a")], Inbox())

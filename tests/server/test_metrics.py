@@ -14,7 +14,6 @@ from noria.engine.in_process import InProcessClient
 from noria.engine.messages import EngineStats, RequestRecord
 from noria.server.engine_metrics import EngineMetrics
 from noria.server.histogram import Histogram, token_counts
-from noria.server.stop_notes import StopNotes
 from support_engine import EOS, engine_config, loop_factory
 from support_ledger_runner import LedgerRunner
 from support_server import AsgiCall, FakeEngine, Server, app_for, served_model, serving, serving_app
@@ -45,9 +44,9 @@ def scrape(server: Server) -> Scrape:
     return Scrape(server.get("/metrics").text)
 
 
-def real_engine() -> InProcessClient:
-    """The real loop and scheduler over a runner that makes tokens up."""
-    config = engine_config(num_blocks=64)
+def real_engine(num_blocks: int = 64) -> InProcessClient:
+    """The real loop and scheduler over a runner that makes tokens up. Blocks have four slots."""
+    config = engine_config(num_blocks)
     runner = LedgerRunner(config.cache.block_size)
     return InProcessClient(loop_factory(config, runner), config)
 
@@ -163,21 +162,34 @@ def test_preempted_sequences_do_not_count_their_prompts_twice() -> None:
 )
 def test_an_end_is_counted_by_its_reason(running: Server, fields: dict, reason: str) -> None:
     running.complete(prompt=[5, 6], **fields)
-    seen = scrape(running)
-    counts = {
-        r: seen("request_success_total", finished_reason=r) for r in ("stop", "length", "abort", "error")
-    }
+    counts = finished_reasons(scrape(running))
     assert counts == {**dict.fromkeys(counts, 0), reason: 1}
 
 
-def test_an_end_by_a_stop_string_counts_as_a_stop(running: Server) -> None:
-    text = running.complete(prompt=[5, 6], max_tokens=30, ignore_eos=True).json()["choices"][0]["text"]
-    running.complete(prompt=[5, 6], max_tokens=200, ignore_eos=True, stop=text[3:6])
-    seen = scrape(running)
-    while not (seen("num_requests_running") == 0 and seen("e2e_request_latency_seconds_count") == 2):
-        seen = scrape(running)
-    assert seen("request_success_total", finished_reason="stop") == 1
-    assert seen("request_success_total", finished_reason="abort") == 0
+def finished_reasons(seen: Scrape) -> dict[str, float]:
+    reasons = ("stop", "length", "abort", "error")
+    return {reason: seen("request_success_total", finished_reason=reason) for reason in reasons}
+
+
+def test_an_end_by_a_stop_string_counts_as_a_stop_while_another_stream_runs() -> None:
+    engine = real_engine(num_blocks=1024)
+    model = served_model(vocab_size=50, max_model_len=4096)
+    endless = {"prompt": [7], "max_tokens": 4000, "ignore_eos": True, "stream": True}
+    with serving(engine, model=model) as server:
+        text = server.complete(prompt=[5, 6], max_tokens=30, ignore_eos=True).json()["choices"][0]["text"]
+        with server.client.stream("POST", "/v1/completions", json=endless) as other:
+            next(other.iter_lines())
+            server.complete(prompt=[5, 6], max_tokens=200, ignore_eos=True, stop=text[3:6], n=3)
+        while len(engine.recorder.requests()) < 5:
+            server.get("/health")
+        assert finished_reasons(scrape(server)) == {"stop": 3, "length": 1, "abort": 1, "error": 0}
+
+
+@pytest.mark.parametrize("finish", [FinishReason.ERROR, FinishReason.LOST])
+def test_every_failure_counts_as_an_error(finish: FinishReason) -> None:
+    with serving(FakeEngine()) as server:
+        server.engine.recorder.record_request(replace(RECORD, finish=finish))
+        assert finished_reasons(scrape(server)) == {"stop": 0, "length": 0, "abort": 0, "error": 1}
 
 
 def test_gauges_fall_to_zero_after_aborts() -> None:
@@ -265,7 +277,7 @@ RECORD = RequestRecord("r-0", 1.0, None, None, None, 3.0, 10, 0, 0, 0, 0, 5, 1, 
 )
 def test_a_sequence_is_measured_as_far_as_it_came(record: RequestRecord, times: dict[str, float]) -> None:
     stats = EngineStats(0, 0, 0, 0, 0, 0, True)
-    metrics = EngineMetrics("wheel", 100, lambda: stats, {}, StopNotes())
+    metrics = EngineMetrics("wheel", 100, lambda: stats, {})
     metrics.on_request(record)
     found = {
         family.name.removeprefix("vllm:request_").removesuffix("_seconds").removesuffix("_time"): sample.value

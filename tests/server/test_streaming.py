@@ -161,6 +161,7 @@ def test_a_stop_string_ends_the_sequence_in_the_engine_at_once() -> None:
             engine.step()
         engine.wait_for(lambda: engine.cancelled)
         assert engine.cancelled == [request.request_id]
+        assert engine.cancel_reasons == [FinishReason.STOP]
         lines = [line for line in answer.iter_lines() if line]
         engine.step()  # the abort
     assert lines[-1] == "data: [DONE]"
@@ -190,29 +191,35 @@ def test_what_has_piled_up_goes_out_in_one_write() -> None:
     assert closing == b"data: [DONE]\n\n"
 
 
+FAILURES = [
+    (FinishReason.ERROR, "the logits are not numbers", 400, "BadRequestError", "the logits are not numbers"),
+    (FinishReason.ERROR, None, 400, "BadRequestError", "This request could not be computed."),
+    (
+        FinishReason.LOST,
+        "/secret/path.py exploded",
+        503,
+        "ServiceUnavailableError",
+        "The engine failed while it worked on this request.",
+    ),
+]
+
+
 @BOTH
-def test_a_failure_after_the_start_is_told_in_the_stream(server: Server, endpoint: str) -> None:
+@pytest.mark.parametrize(("finish", "told", "code", "kind", "message"), FAILURES)
+def test_a_failure_is_told_as_the_status_and_after_the_start_in_the_stream(
+    server: Server, endpoint: str, finish: FinishReason, told: str | None, code: int, kind: str, message: str
+) -> None:
     def script(request: GenerateRequest) -> list[Delta]:
-        return [
-            Delta(request.request_id, (5,)),
-            Delta(request.request_id, finish=FinishReason.ERROR, error="/secret/path.py exploded"),
-        ]
+        return [Delta(request.request_id, (5,)), Delta(request.request_id, finish=finish, error=told)]
 
     server.engine.script = script
     *before, error, done = sse_data(ask(server, endpoint, stream=True))
     assert done == "[DONE]"
-    assert json.loads(error) == {
-        "error": {
-            "message": "The server failed on this request; its log has details under the X-Request-Id.",
-            "type": "InternalServerError",
-            "param": None,
-            "code": 500,
-        }
-    }
+    assert json.loads(error) == {"error": {"message": message, "type": kind, "param": None, "code": code}}
     assert "".join(streamed_texts([json.loads(item) for item in before])) == tokenizer().token_text(5)
     whole = ask(server, endpoint)
-    assert whole.status_code == 500
-    assert whole.json() == json.loads(error)
+    assert (whole.status_code, whole.json()) == (code, json.loads(error))
+    assert ("retry-after" in whole.headers) == (code == 503)
 
 
 @BOTH
@@ -237,7 +244,7 @@ def test_one_failing_choice_ends_its_siblings() -> None:
         return call.status
 
     engine = FakeEngine(script, is_auto=False)
-    assert asyncio.run(scenario(engine)) == 500
+    assert asyncio.run(scenario(engine)) == 400
     assert [request_id[-2:] for request_id in engine.cancelled] == ["-0"]
 
 

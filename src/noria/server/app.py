@@ -37,7 +37,6 @@ from noria.server.protocol.chat import ChatCompletionRequest
 from noria.server.protocol.completions import CompletionRequest
 from noria.server.served import ServedModel
 from noria.server.service import Service
-from noria.server.stop_notes import StopNotes
 from noria.server.system_routes import debug_routes, installed_version, model_routes, probe_routes
 
 
@@ -62,14 +61,11 @@ def create_app(
     timeline: makes a Chrome trace of the engine's recent steps and requests.
     """
     limits = limits or Limits()
-    stop_notes = StopNotes()
-    bridge = Bridge(client, stop_notes)
+    bridge = Bridge(client)
     gate = Gate()
     watch = Watch(Heartbeat(client.stats, limits.engine_hang_s, time.monotonic), bridge)
     http_metrics = HttpMetrics(served.name)
-    engine_metrics = EngineMetrics(
-        served.name, served.max_model_len, client.stats, served.cache_labels, stop_notes
-    )
+    engine_metrics = EngineMetrics(served.name, served.max_model_len, client.stats, served.cache_labels)
     client.recorder.add_listener(engine_metrics)
     service = Service(served, options, limits, bridge, http_metrics)
 

@@ -6,10 +6,9 @@ import asyncio
 import threading
 from collections.abc import Sequence
 
-from noria.core.outputs import Delta
+from noria.core.outputs import Delta, FinishReason
 from noria.engine.client import EngineClient
 from noria.engine.messages import GenerateRequest
-from noria.server.stop_notes import StopNotes
 
 
 class Inbox:
@@ -21,11 +20,12 @@ class Inbox:
         self._error: Exception | None = None
 
     def put(self, delta: Delta) -> None:
-        self._deltas.append(delta)
-        self.nudge()
+        if self._error is None:
+            self._deltas.append(delta)
+            self.nudge()
 
     def fail(self, error: Exception) -> None:
-        """Make the handler's next `take` raise `error`."""
+        """Make `take` raise `error` once it has given what came before; what comes later is dropped."""
         self._error = error
         self.nudge()
 
@@ -42,7 +42,7 @@ class Inbox:
                 await self._waiter
             finally:
                 self._waiter = None
-        if self._error is not None:
+        if not self._deltas and self._error is not None:
             raise self._error
         deltas, self._deltas = self._deltas, []
         return deltas
@@ -55,9 +55,8 @@ class Bridge:
     engine costs one wake-up of the loop; steps that come faster than the loop turns share one.
     """
 
-    def __init__(self, client: EngineClient, stop_notes: StopNotes) -> None:
+    def __init__(self, client: EngineClient) -> None:
         self._client = client
-        self._stop_notes = stop_notes
         self._inboxes: dict[str, Inbox] = {}  # by engine request id; until the last delta or a release
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
@@ -82,10 +81,9 @@ class Bridge:
             raise
 
     def stop(self, request_id: str) -> None:
-        """End a sequence whose text has reached a stop string: a success, though the engine sees a cancel."""
+        """End a sequence whose text has reached a stop string, if it still runs: a success in the records."""
         if self._inboxes.pop(request_id, None) is not None:
-            self._stop_notes.add(request_id)
-            self._client.cancel((request_id,))
+            self._client.cancel((request_id,), FinishReason.STOP)
 
     def cancel(self, request_ids: Sequence[str]) -> None:
         """End those of the sequences that still run; nothing more of them is delivered."""
@@ -96,7 +94,8 @@ class Bridge:
             self._client.cancel(running)
 
     def fail_all(self, error: Exception) -> None:
-        """Make every open request end with `error`."""
+        """Make every open request end with `error`, after what the engine has sent so far."""
+        self._dispatch()
         for inbox in set(self._inboxes.values()):
             inbox.fail(error)
 
@@ -126,6 +125,5 @@ class Bridge:
             inbox = self._inboxes.get(delta.request_id)
         else:
             inbox = self._inboxes.pop(delta.request_id, None)
-            self._stop_notes.discard(delta.request_id)
         if inbox is not None:
             inbox.put(delta)

@@ -21,7 +21,6 @@ from noria.server.histogram import (
     Histogram,
     token_counts,
 )
-from noria.server.stop_notes import StopNotes
 
 _FINISHED_REASONS = ("stop", "length", "abort", "error", "repetition")
 
@@ -72,6 +71,11 @@ def _histograms(max_model_len: int) -> dict[str, Histogram]:
     return {name: Histogram(bounds.get(name, REQUEST_SECONDS)) for name in _HISTOGRAM_TEXTS}
 
 
+def _finished_reason(finish: FinishReason) -> str:
+    # Dashboards know one reason for every failure.
+    return FinishReason.ERROR.value if finish is FinishReason.LOST else finish.value
+
+
 @dataclass(slots=True)
 class _Siblings:
     """The sequences of one user's request with n > 1 that have ended so far."""
@@ -91,7 +95,6 @@ class EngineMetrics(Collector):
 
     model_name, engine: the labels of every series. stats: the engine's latest snapshot.
     cache_labels: settings of the cache, as `cache_config_info` shows them.
-    stop_notes: sequences that the engine calls aborted and that ended well, by a stop string.
     """
 
     def __init__(
@@ -100,13 +103,11 @@ class EngineMetrics(Collector):
         max_model_len: int,
         stats: Callable[[], EngineStats],
         cache_labels: Mapping[str, str],
-        stop_notes: StopNotes,
         engine: str = "0",
     ) -> None:
         self._labels = {"model_name": model_name, "engine": engine}
         self._stats = stats
         self._cache_labels = {**cache_labels, "engine": engine}
-        self._stop_notes = stop_notes
         self._lock = threading.Lock()
         self._totals = _Totals()
         self._histograms = _histograms(max_model_len)
@@ -132,7 +133,7 @@ class EngineMetrics(Collector):
     def on_request(self, record: RequestRecord) -> None:
         with self._lock:
             self._begun.discard(record.request_id)
-            self._totals.finished[self._finished_reason(record)] += 1
+            self._totals.finished[_finished_reason(record.finish)] += 1
             self._observe_lengths(record)
             self._observe_times(record)
             self._observe_whole_request(record)
@@ -146,11 +147,6 @@ class EngineMetrics(Collector):
                 self._begun.add(work.request_id)
                 num_cached += work.num_computed
         return num_cached
-
-    def _finished_reason(self, record: RequestRecord) -> str:
-        if record.finish is FinishReason.ABORT and record.request_id in self._stop_notes:
-            return FinishReason.STOP.value
-        return record.finish.value
 
     def _observe_lengths(self, record: RequestRecord) -> None:
         histograms = self._histograms

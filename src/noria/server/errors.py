@@ -60,8 +60,13 @@ class ApiError(Exception):
 
 
 def unavailable(message: str, retry_after_s: int) -> ApiError:
-    """503: the request was not begun, the same request may succeed later or elsewhere."""
+    """503: no fault of the request; the same one may succeed later or elsewhere."""
     return ApiError(message, 503, headers={"Retry-After": str(retry_after_s)})
+
+
+def engine_lost() -> ApiError:
+    """503 for a request under which the engine died or hung."""
+    return unavailable("The engine failed while it worked on this request.", retry_after_s=5)
 
 
 def model_not_found(name: str) -> ApiError:

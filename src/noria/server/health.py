@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from noria.engine.messages import EngineStats
 from noria.server.bridge import Bridge
-from noria.server.errors import unavailable
+from noria.server.errors import engine_lost
 
 logger = logging.getLogger("noria.server")
 
@@ -64,5 +64,5 @@ class Watch:
         if not is_alive:
             if was_alive:
                 logger.error("the engine is dead or makes no progress; open requests are ended")
-            self._bridge.fail_all(unavailable("The engine failed while it worked on this request.", 5))
+            self._bridge.fail_all(engine_lost())
         return is_alive

@@ -15,11 +15,13 @@ from noria.core.plan import TokenLogprobs
 from noria.engine.messages import expand_choices
 from noria.sampling.params import SamplingParams
 from noria.server.bridge import Bridge, Inbox
-from noria.server.errors import ApiError, internal_error, unavailable
+from noria.server.errors import ApiError, engine_lost, unavailable
 from noria.tokenize.output import OutputStream
 from noria.tokenize.tokenizer import Tokenizer
 
 logger = logging.getLogger("noria.server")
+
+_FAILURES = (FinishReason.ABORT, FinishReason.ERROR, FinishReason.LOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,17 +156,20 @@ class Turn:
             choice = self._choices[delta.request_id]
             if choice.is_done:
                 continue  # it came with, or after, the token that completed a stop string
-            if delta.finish in (FinishReason.ERROR, FinishReason.ABORT):
-                raise self._failure(delta)
+            if delta.finish in _FAILURES:
+                raise _failure(delta)
             event = choice.absorb(delta)
             if choice.is_done:
                 self._num_running -= 1
                 self._bridge.stop(delta.request_id)
             yield event
 
-    def _failure(self, delta: Delta) -> ApiError:
-        if delta.finish is FinishReason.ABORT:
-            # Not by us: after our own cancel nothing of the sequence is delivered.
-            return unavailable("The server ended this request before its answer was whole.", retry_after_s=5)
-        logger.error("sequence %s failed in the engine: %s", delta.request_id, delta.error)
-        return internal_error()
+
+def _failure(delta: Delta) -> ApiError:
+    if delta.finish is FinishReason.LOST:
+        logger.error("sequence %s was lost with the engine: %s", delta.request_id, delta.error)
+        return engine_lost()
+    if delta.finish is FinishReason.ABORT:
+        # Not by us: after our own cancel nothing of the sequence is delivered.
+        return unavailable("The server ended this request before its answer was whole.", retry_after_s=5)
+    return ApiError(delta.error or "This request could not be computed.")
