@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -72,6 +73,7 @@ class WatchedTokenizer:
 
     def __init__(self) -> None:
         self.threads: list[str] = []
+        self.templates_at_work = threading.Semaphore(0)  # up by one for each that begins
         self.may_go_on = threading.Event()
         self.may_go_on.set()
 
@@ -84,6 +86,7 @@ class WatchedTokenizer:
 
     def encode_chat(self, *arguments: Any) -> list[int]:
         self.threads.append(threading.current_thread().name)
+        self.templates_at_work.release()
         assert self.may_go_on.wait(20)
         return tokenizer().encode_chat(*arguments)
 
@@ -97,7 +100,7 @@ def test_long_texts_and_templates_are_kept_off_the_loop() -> None:
         server.chat()
         assert watched.threads[:2] == [server.thread.name] * 2
         assert len(watched.threads) == 7
-        assert all(name.startswith("noria-tokenize") for name in watched.threads[2:])
+        assert watched.threads[2:] == ["noria-tokenize"] * 4 + ["noria-template"]
 
 
 def test_a_template_that_takes_for_ever_is_given_up_and_the_server_goes_on() -> None:
@@ -110,7 +113,38 @@ def test_a_template_that_takes_for_ever_is_given_up_and_the_server_goes_on() -> 
         assert "0.05 s" in answer.json()["error"]["message"]
         assert server.complete().status_code == 200
         watched.may_go_on.set()
-        assert server.chat().status_code == 200
+
+
+def test_templates_that_take_for_ever_keep_no_others_from_being_served() -> None:
+    watched = WatchedTokenizer()
+    watched.may_go_on.clear()
+    limits = Limits(template_timeout_s=0.05, thread_wait_s=0.05, max_hung_templates=3, long_text=4)
+    with serving(FakeEngine(), limits, served_model(tokenizer=watched)) as server:
+        for _ in range(2 + 3):  # all the threads, and all that replace them
+            assert server.chat().status_code == 400
+        refused = server.chat()
+        assert refused.status_code == 503
+        assert int(refused.headers["retry-after"]) > 0
+        assert 'reason="threads_busy"} 1.0' in server.get("/metrics").text
+        assert server.complete(prompt="a long text").status_code == 200
+        watched.may_go_on.set()
+        while server.chat().status_code != 200:
+            pass
+
+
+def test_a_chat_that_waits_for_others_is_not_blamed_for_it() -> None:
+    watched = WatchedTokenizer()
+    watched.may_go_on.clear()
+    limits = Limits(template_timeout_s=20, thread_wait_s=0.05)
+    with serving(FakeEngine(), limits, served_model(tokenizer=watched)) as server:
+        with ThreadPoolExecutor(2) as clients:
+            busy = [clients.submit(server.chat) for _ in range(2)]
+            for _ in busy:
+                assert watched.templates_at_work.acquire(timeout=20)
+            refused = server.chat()
+            watched.may_go_on.set()
+        assert [answer.result().status_code for answer in busy] == [200, 200]
+        assert (refused.status_code, refused.json()["error"]["type"]) == (503, "ServiceUnavailableError")
 
 
 @pytest.mark.parametrize("error", [RequestError("no such token", "messages"), RecursionError()])

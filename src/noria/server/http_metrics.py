@@ -19,7 +19,7 @@ _FINE_DURATIONS = (
 _METHODS = frozenset(("GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"))
 
 # Why a request was turned away with a 503.
-REJECTION_REASONS = ("draining", "engine_failed")
+REJECTION_REASONS = ("draining", "engine_failed", "threads_busy")
 
 
 @dataclass

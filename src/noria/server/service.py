@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import Any, TypeVar
 
 from noria.config.errors import EngineError
 from noria.config.serving import ServerOptions
 from noria.server.bridge import Bridge
-from noria.server.errors import ApiError
+from noria.server.errors import ApiError, unavailable
 from noria.server.http_metrics import HttpMetrics
 from noria.server.limits import Limits
 from noria.server.served import ServedModel
 from noria.server.turn import Turn, TurnRequest
+from noria.server.worker_pool import NoThreadFree, WorkerPool, WorkTooLong
 from noria.tokenize.chat_template import ChatOptions
 
 Result = TypeVar("Result")
 
-_NUM_THREADS = 2
+_NUM_THREADS = 2  # of each kind; more would only share one interpreter
 
 
 class Service:
@@ -42,29 +41,36 @@ class Service:
         self._metrics = metrics
         self._random = Random(served.seed)
         self._numbers = itertools.count()
-        self._threads = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="noria-tokenize")
+        wait_s = limits.thread_wait_s
+        self._encoding = WorkerPool("noria-tokenize", _NUM_THREADS, wait_s)
+        self._templating = WorkerPool("noria-template", _NUM_THREADS, wait_s, limits.max_hung_templates)
 
     def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._encoding.close()
+        self._templating.close()
 
     def engine_request_id(self, response_id: str) -> str:
         """Unique in the engine even when clients repeat their own ids."""
         return f"{response_id}.{next(self._numbers)}"
 
     async def encode(self, texts: Sequence[str], add_special_tokens: bool) -> list[list[int]]:
-        """Token ids of each text. Long texts are tokenised on another thread, so that streams go on."""
+        """Token ids of each text. Raises ApiError (503) when too many long ones wait before them.
+
+        Long texts are tokenised on another thread, so that streams go on.
+        """
 
         def encode_all() -> list[list[int]]:
             return [self.served.tokenizer.encode(text, add_special_tokens) for text in texts]
 
         if sum(map(len, texts)) <= self.limits.long_text:
             return encode_all()
-        return await self._elsewhere(encode_all)
+        return await self._on_thread(self._encoding, encode_all)
 
     async def encode_chat(
         self, messages: Sequence[Mapping[str, Any]], options: ChatOptions, add_special_tokens: bool
     ) -> list[int]:
-        """Token ids of a rendered chat. Raises RequestError as the template does, ApiError when it takes too long.
+        """Token ids of a rendered chat. Raises RequestError as the template does, ApiError when it takes too long
+        (400) and when too many wait before it (503).
 
         Always on another thread: a template is a program, and a bad one must not stop the server.
         """
@@ -74,8 +80,8 @@ class Service:
 
         timeout_s = self.limits.template_timeout_s
         try:
-            return await asyncio.wait_for(self._elsewhere(render_and_encode), timeout_s)
-        except (asyncio.TimeoutError, TimeoutError):
+            return await self._on_thread(self._templating, render_and_encode, timeout_s)
+        except WorkTooLong:
             raise ApiError(
                 f"the chat template took more than {timeout_s:g} s on these messages", param="messages"
             ) from None
@@ -95,5 +101,11 @@ class Service:
             self._metrics.count_rejection("engine_failed")
             raise
 
-    async def _elsewhere(self, work: Callable[[], Result]) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+    async def _on_thread(
+        self, pool: WorkerPool, work: Callable[[], Result], limit_s: float | None = None
+    ) -> Result:
+        try:
+            return await pool.run(work, limit_s)
+        except NoThreadFree:
+            self._metrics.count_rejection("threads_busy")
+            raise unavailable("The server is busy preparing the texts of other requests.", 5) from None
