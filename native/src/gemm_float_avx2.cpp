@@ -10,6 +10,9 @@ namespace {
 // kTiles adjacent tiles for kRows rows; 2 * kTiles * kRows sums stay in registers. Few rows take more tiles, since
 // a sum waits for the one before it.
 struct F32 {
+  static constexpr int kMaxRows = 6;
+  static constexpr int kTilesOfThree = 2;
+
   template <int kRows, int kTiles>
   static void sum(const PackedLinear& weight, const uint8_t* tile, const float* x, int64_t stride,
                   F8 (&sums)[kRows][2 * kTiles]) {
@@ -28,6 +31,9 @@ struct F32 {
 };
 
 struct Bf16 {
+  static constexpr int kMaxRows = 4;  // widened columns need registers too
+  static constexpr int kTilesOfThree = 1;
+
   static F8 even(__m256i pairs) { return {_mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16))}; }
   static F8 odd(__m256i pairs) {
     return {_mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(int(0xffff0000u))))};
@@ -78,14 +84,14 @@ template <class Kind>
 void run_panel(const PackedLinear& weight, const uint8_t* panel, const FloatRows& x, int64_t begin, int64_t end,
                float* out) {
   int64_t row = begin;
-  for (; end - row >= 6; row += 6) {
-    run_tiles<Kind, 6, 1>(weight, panel, x, row, out + (row - begin) * kPanelColumns);
+  for (; end - row >= Kind::kMaxRows; row += Kind::kMaxRows) {
+    run_tiles<Kind, Kind::kMaxRows, 1>(weight, panel, x, row, out + (row - begin) * kPanelColumns);
   }
   out += (row - begin) * kPanelColumns;
   switch (end - row) {
     case 5: return run_tiles<Kind, 5, 1>(weight, panel, x, row, out);
     case 4: return run_tiles<Kind, 4, 1>(weight, panel, x, row, out);
-    case 3: return run_tiles<Kind, 3, 2>(weight, panel, x, row, out);
+    case 3: return run_tiles<Kind, 3, Kind::kTilesOfThree>(weight, panel, x, row, out);
     case 2: return run_tiles<Kind, 2, 2>(weight, panel, x, row, out);
     case 1: return run_tiles<Kind, 1, 4>(weight, panel, x, row, out);
     default: return;

@@ -85,6 +85,10 @@ class GroupScales {
   F8 minima_[2];
 };
 
+// A single row passes over weights once, from memory: they are fetched so far ahead, whatever tile they belong to.
+constexpr int kPrefetchBytes = 2048;
+inline void prefetch(const uint8_t* at) { _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T0); }
+
 // Rows that go through a tile together: with three the sums fit the registers. Four are better as two and two.
 constexpr int kMaxRows = 3;
 inline int rows_at_once(int64_t left) { return left == 4 ? 2 : left < kMaxRows ? int(left) : kMaxRows; }

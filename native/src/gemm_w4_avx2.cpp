@@ -39,6 +39,7 @@ struct W4 {
       for (int line = 0; line < kGroup / 8; ++line) {
         const I32x8 first = I32x8::load(codes + line * kLineBytes);
         const I32x8 second = I32x8::load(codes + line * kLineBytes + 32);
+        if (kRows == 1) prefetch(codes + line * kLineBytes + kPrefetchBytes);
         const I32x8 low[2] = {first & mask, second & mask};
         const I32x8 high[2] = {high_nibbles(first) & mask, high_nibbles(second) & mask};
         for (int r = 0; r < kRows; ++r) {

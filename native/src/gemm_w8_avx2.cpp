@@ -34,6 +34,7 @@ struct W8 {
       for (int line = 0; line < kGroup / 4; ++line) {
         const I32x8 first = I32x8::load(codes + line * kLineBytes);
         const I32x8 second = I32x8::load(codes + line * kLineBytes + 32);
+        if (kRows == 1) prefetch(codes + line * kLineBytes + kPrefetchBytes);
         const I32x8 even[2] = {first & mask, second & mask};
         const I32x8 odd[2] = {odd_bytes(first), odd_bytes(second)};
         for (int r = 0; r < kRows; ++r) {
