@@ -89,7 +89,7 @@ ROOMS = {
     ),
     "offline": Row(
         "a user of the engine like the server, without the web",
-        may=("noria.engine", *_PLAIN_CORE, _CONFIG, "noria.tokenize", *_PARAMS),
+        may=("noria.engine", *_PLAIN_CORE, "noria.core.acceptance", _CONFIG, "noria.tokenize", *_PARAMS),
         never=("noria.core.scheduler", "noria.runner", "noria.models", "noria.server"),
     ),
     "cli": Row("puts everything together", may=EVERYTHING),

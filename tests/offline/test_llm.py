@@ -63,6 +63,31 @@ def test_a_prompt_of_another_form_is_refused_before_anything_runs(llm: LLM, prom
         generate(llm, prompt)
 
 
+@pytest.mark.parametrize("prompts", [None, 5, b"bytes", [b"bytes"], [None]])
+def test_prompts_of_no_kind_are_refused(llm: LLM, prompts) -> None:
+    with pytest.raises(RequestError, match=r"prompts? (are|is a) texts? or"):
+        generate(llm, prompts)
+
+
+@pytest.mark.parametrize("messages", [None, "text", {"role": "user", "content": "x"}])
+def test_conversations_of_no_kind_are_refused(llm: LLM, messages) -> None:
+    with pytest.raises(RequestError, match="a conversation is a list"):
+        llm.chat(messages, GREEDY, show_progress=False)
+
+
+@pytest.mark.parametrize("params", [{"temperature": 0}, [None], "greedy"])
+def test_params_of_another_kind_are_refused(llm: LLM, params) -> None:
+    with pytest.raises(RequestError, match="sampling params are SamplingParams"):
+        generate(llm, ["the"], params)
+
+
+def test_a_refusal_says_which_prompt_it_is_about(llm: LLM) -> None:
+    with pytest.raises(RequestError, match="prompt 2 of 3: This model's maximum context length"):
+        generate(llm, ["the", [5] * 300, "fox"])
+    with pytest.raises(RequestError, match="prompt 3 of 3: a prompt is a text"):
+        generate(llm, ["the", "fox", [None]])
+
+
 def test_each_prompt_may_have_params_of_its_own(llm: LLM) -> None:
     short, long = (SamplingParams(temperature=0, max_tokens=m, ignore_eos=True) for m in (2, 5))
     results = generate(llm, ["the fox", "the fox"], [short, long])
@@ -96,9 +121,10 @@ def test_a_logits_processor_decides_and_sees_prompt_and_output(llm: LLM) -> None
     assert seen == [([5, 6], []), ([5, 6], [7]), ([5, 6], [7, 7])]
 
 
-def test_a_processor_that_raises_fails_its_own_request_alone(llm: LLM) -> None:
+@pytest.mark.parametrize("fault", [ValueError("my own fault"), SystemExit("my own fault")])
+def test_a_processor_that_raises_fails_its_own_request_alone(llm: LLM, fault: BaseException) -> None:
     def broken(prompt_ids, output_ids, logits):
-        raise ValueError("my own fault")
+        raise fault
 
     bad = SamplingParams(temperature=0, max_tokens=3, logits_processors=(broken,))
     failed, fine = generate(llm, ["the fox", "the dog"], [bad, GREEDY])

@@ -39,7 +39,10 @@ def locate(model: str, revision: str | None = None) -> Path:
     if model in KNOWN_MODELS:
         return _pulled(model)
     if _is_written_as_path(model):
-        raise ModelError(f"{model}: there is no such file or directory")
+        found = (
+            "neither a file nor a directory" if os.path.exists(path) else "there is no such file or directory"
+        )
+        raise ModelError(f"{model}: {found}")
     hub_id = parse_hub_id(model)
     if hub_id is None:
         raise ModelError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from random import Random
@@ -14,19 +14,28 @@ from noria.config.asked import EngineOptions
 from noria.config.parse import from_mapping
 from noria.config.report import notices
 from noria.config.resolved import Resolved
+from noria.core.acceptance import max_known_tokens
 from noria.engine.build import open_model, start_engine
 from noria.engine.trace import chrome_trace
 from noria.offline.job import Job, News
 from noria.offline.outputs import RequestOutput
 from noria.offline.progress import GenerationProgress, bytes_progress
-from noria.offline.prompts import Prompt, PromptType, as_list, params_for, read_prompt
+from noria.offline.prompts import (
+    Conversation,
+    Prompt,
+    PromptType,
+    as_conversations,
+    as_list,
+    each,
+    params_for,
+    read_prompt,
+)
 from noria.sampling.defaults import params_over_defaults
 from noria.sampling.params import SamplingParams
-from noria.sampling.validate import check_against_vocabulary
+from noria.sampling.validate import check_against_vocabulary, check_token_ids
 from noria.tokenize.chat_template import ChatOptions
 from noria.tokenize.tokenizer import Tokenizer, build_tokenizer
 
-Conversation = Sequence[Mapping[str, Any]]
 ALL_LOGPROBS = -1
 
 logger = logging.getLogger("noria")
@@ -85,7 +94,7 @@ class LLM:
         prompt that cannot be served. A request that fails by itself (a logits processor raised) has
         finish_reason "error"; the others go on.
         """
-        read = [read_prompt(prompt, self.tokenizer) for prompt in as_list(prompts)]
+        read = each(as_list(prompts), lambda prompt: read_prompt(prompt, self.tokenizer))
         return self._run(read, params_for(sampling_params, len(read), self.default_params), show_progress)
 
     def chat(
@@ -96,8 +105,7 @@ class LLM:
         show_progress: bool = True,
     ) -> list[RequestOutput]:
         """As generate, for one conversation or several (lists of {"role", "content"})."""
-        several = [messages] if messages and isinstance(messages[0], Mapping) else list(messages)
-        read = [self._read_chat(conversation, options) for conversation in several]  # type: ignore[arg-type]
+        read = each(as_conversations(messages), lambda conversation: self._read_chat(conversation, options))
         return self._run(read, params_for(sampling_params, len(read), self.default_params), show_progress)
 
     def stream(self, prompt: PromptType, sampling_params: SamplingParams | None = None) -> Iterator[News]:
@@ -134,11 +142,17 @@ class LLM:
         return Prompt(text, tuple(self.tokenizer.encode(text, add_special_tokens=False)))
 
     def _job(self, prompts: Sequence[Prompt], params: Sequence[SamplingParams]) -> Job:
-        for asked in params:
-            check_against_vocabulary(asked, self.resolved.config.model.vocab_size, ALL_LOGPROBS)
+        each(list(zip(prompts, params, strict=True)), lambda pair: self._check(*pair))
         job = Job(self.client, self.tokenizer, self._random)
         job.submit(prompts, params)
         return job
+
+    def _check(self, prompt: Prompt, params: SamplingParams) -> None:
+        """Raise RequestError for what the engine would refuse, while it is known which prompt it is."""
+        config = self.resolved.config
+        check_against_vocabulary(params, config.model.vocab_size, ALL_LOGPROBS)
+        check_token_ids(prompt.token_ids, config.model.vocab_size, "prompt")
+        max_known_tokens(len(prompt.token_ids), params, config.scheduler.max_model_len)
 
     def _run(
         self, prompts: Sequence[Prompt], params: Sequence[SamplingParams], show_progress: bool

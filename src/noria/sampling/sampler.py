@@ -136,7 +136,7 @@ def _processed(
     name = getattr(processor, "__name__", type(processor).__name__)
     try:
         result = processor(prompt_ids, output_ids, logits)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise SamplingFault(f"logits processor {name} raised {type(error).__name__}: {error}") from error
     processed: np.ndarray
     try:
