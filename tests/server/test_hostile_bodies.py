@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from noria.server.protocol.chat import ChatCompletionRequest
 from noria.server.protocol.completions import CompletionRequest
-from noria.server.protocol.unsupported import IGNORED, REFUSED, REFUSED_UNLESS
+from noria.server.protocol.unsupported import REFUSED, REFUSED_UNLESS
 from support_server import CHAT, TEXT, AsgiCall, FakeEngine, app_for
 
 FIELDS = sorted(
@@ -23,9 +23,8 @@ FIELDS = sorted(
         *CompletionRequest.model_fields,
         *REFUSED,
         *REFUSED_UNLESS,
-        *IGNORED,
     }
-    | {"response_format", "made_up", ""}
+    | {"response_format", "user", "metadata", "made_up", ""}
 )
 
 NUMBERS = st.one_of(

@@ -16,17 +16,10 @@ logger = logging.getLogger("noria.server")
 
 _MAX_LOGGED = 10
 
-# Passed over without a word. (spaces_between_special_tokens: the decoder of a tokenizer has its own say.)
-IGNORED = frozenset((
-    "user", "metadata", "store", "service_tier", "audio", "function_call", "functions",
-    "modalities", "moderation", "prediction", "prompt_cache_key", "prompt_cache_options",
-    "prompt_cache_retention", "safety_identifier", "session_id", "verbosity", "web_search_options",
-    "parallel_tool_calls", "spaces_between_special_tokens",
-))  # fmt: skip
-
 # Refused unless the value asks for nothing: null, false, or an empty list, object or string.
 REFUSED = frozenset((
-    "tools", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
+    "tools", "functions", "audio",
+    "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
     "guided_json_object", "guided_decoding_backend", "guided_whitespace_pattern", "structural_tag",
     "prompt_embeds", "truncate_prompt_tokens", "bad_words", "allowed_token_ids",
     "logprob_token_ids", "logits_processors", "use_beam_search", "documents", "chat_template",
@@ -41,31 +34,35 @@ REFUSED_UNLESS: Mapping[str, tuple[Any, ...]] = {
     "length_penalty": (None, 1, 1.0),
     "include_reasoning": (None, True),
     "tool_choice": (None, "none"),
+    "function_call": (None, "none"),
+    "modalities": (None, [], ["text"]),
 }
+
+# Not refused beside a choice of "none": they are not shown to the model then. (Functions are tools' old name.)
+_CHOICE_OF = {"tools": "tool_choice", "functions": "function_call"}
 
 
 def check_unhonoured(stated: Mapping[str, Any]) -> None:
-    """Refuse what must be refused; log what is unknown and passed over.
+    """Refuse what must be refused; tell the log, in one line, what is passed over.
 
     stated: the request's fields that its model does not declare. Raises ApiError naming the field.
     """
     _check_tool_choice(stated)
-    is_without_tools = stated.get("tool_choice") == "none"  # then tools are not shown to the model
     _check_response_format(stated.get("response_format"))
-    unknown: list[str] = []
+    passed_over: list[str] = []
     for name, value in stated.items():
         if name in REFUSED:
-            if not _asks_for_nothing(value) and not (name == "tools" and is_without_tools):
+            if not _asks_for_nothing(value) and stated.get(_CHOICE_OF.get(name, "")) != "none":
                 raise _unsupported(name)
         elif name in REFUSED_UNLESS:
             if value not in REFUSED_UNLESS[name]:
                 raise _unsupported(name)
-        elif name not in IGNORED and name != "response_format":
-            unknown.append(name)
-    if unknown:
-        names = ", ".join(repr(name[:100]) for name in unknown[:_MAX_LOGGED])
-        more = f" and {len(unknown) - _MAX_LOGGED} more" if len(unknown) > _MAX_LOGGED else ""
-        logger.info("request fields that this server does not know, passed over: %s%s", names, more)
+        elif name != "response_format":
+            passed_over.append(name)
+    if passed_over:
+        names = ", ".join(repr(name[:100]) for name in passed_over[:_MAX_LOGGED])
+        more = f" and {len(passed_over) - _MAX_LOGGED} more" if len(passed_over) > _MAX_LOGGED else ""
+        logger.info("request fields without effect on this server: %s%s", names, more)
 
 
 def _asks_for_nothing(value: Any) -> bool:
