@@ -53,6 +53,13 @@ def test_the_model_is_an_argument_or_a_flag(arguments: tuple[str, ...]) -> None:
     assert parse(*arguments).engine.model.model == "m"
 
 
+@pytest.mark.parametrize("arguments", [("--max-logprobs", "-1"), ("--max-logprobs=-1",)])
+def test_minus_one_lets_every_alternative_be_asked_for(arguments: tuple[str, ...]) -> None:
+    assert parse(*arguments).server.max_logprobs == -1
+    with pytest.raises(ConfigError, match="--max-logprobs must be a whole number of at least -1"):
+        parse("--max-logprobs", "-2")
+
+
 def test_two_different_models_are_refused() -> None:
     with pytest.raises(ConfigError, match="model is given twice: 'a' and --model 'b'"):
         parse("a", "--model", "b")

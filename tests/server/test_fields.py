@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from noria.sampling.params import SamplingParams
-from noria.server.protocol.unsupported import IGNORED, REFUSED, REFUSED_UNLESS
+from noria.server.protocol.unsupported import REFUSED, REFUSED_UNLESS
 from support_server import FakeEngine, Server, served_model, serving
+
+# Known to clients; the answer is as good without them.
+WITHOUT_EFFECT = ("user", "metadata", "store", "service_tier", "prediction", "prompt_cache_key", "verbosity")
 
 BOTH = pytest.mark.parametrize("endpoint", ["chat", "complete"])
 
@@ -232,15 +235,26 @@ def test_a_field_that_would_change_the_answer_is_refused_unless_it_asks_for_noth
 def test_a_field_with_one_harmless_value_takes_that_alone(server: Server, endpoint: str, name: str) -> None:
     for value in REFUSED_UNLESS[name]:
         assert ask(server, endpoint, **{name: value}).status_code == 200
-    for value in ({"a": 1}, "auto", 0.5):
+    for value in ({"a": 1}, "auto", 0.5, ["text", "audio"]):
         answer = ask(server, endpoint, **{name: value})
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, name)
 
 
-def test_tools_may_be_there_when_they_must_not_be_called(server: Server) -> None:
-    tools = [{"type": "function", "function": {"name": "f"}}]
-    assert server.chat(tools=tools, tool_choice="none").status_code == 200
-    assert server.chat(tools=tools).json()["error"]["param"] == "tools"
+@pytest.mark.parametrize(("tools", "choice"), [("tools", "tool_choice"), ("functions", "function_call")])
+def test_tools_may_be_there_when_they_must_not_be_called(server: Server, tools: str, choice: str) -> None:
+    stated = {tools: [{"type": "function", "function": {"name": "f"}}]}
+    assert server.chat(**stated, **{choice: "none"}).status_code == 200
+    assert server.chat(**stated).json()["error"]["param"] == tools
+    assert server.chat(**{choice: "none"}).status_code == 200
+
+
+def test_the_choice_of_one_spelling_hides_no_tools_of_the_other(server: Server) -> None:
+    tools = [{"name": "f"}]
+    assert server.chat(tools=tools, function_call="none").json()["error"]["param"] == "tools"
+    assert server.chat(functions=tools, tool_choice="none").json()["error"]["param"] == "functions"
+
+
+def test_a_choice_of_tools_wants_tools(server: Server) -> None:
     lonely = server.chat(tool_choice="auto").json()["error"]
     assert lonely["message"] == "When using `tool_choice`, `tools` must be set."
 
@@ -265,12 +279,14 @@ def test_only_plain_text_is_a_response_format(server: Server, response_format: A
 
 
 @BOTH
-def test_harmless_fields_are_passed_over_in_silence(
+def test_fields_without_effect_pass_with_one_line_in_the_log(
     server: Server, endpoint: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "noria.server"):
-        assert ask(server, endpoint, **dict.fromkeys(IGNORED, "anything")).status_code == 200
-    assert not [record for record in caplog.records if record.name == "noria.server"]
+        assert ask(server, endpoint, **dict.fromkeys(WITHOUT_EFFECT, "anything")).status_code == 200
+    (record,) = [record for record in caplog.records if record.name == "noria.server"]
+    names = ", ".join(repr(name) for name in WITHOUT_EFFECT)
+    assert record.getMessage() == f"request fields without effect on this server: {names}"
 
 
 @BOTH
@@ -316,3 +332,13 @@ def test_prompts_and_choices_are_bounded(server: Server) -> None:
     product = server.complete(prompt=[[5]] * 1024, n=17)
     assert (product.status_code, product.json()["error"]["param"]) == (400, "n")
     assert not server.engine.submitted
+
+
+@pytest.mark.parametrize(("max_logprobs", "asked", "status"), [(-1, 500, 200), (-1, 501, 400), (0, 1, 400)])
+def test_minus_one_allows_log_probabilities_of_the_whole_vocabulary(
+    max_logprobs: int, asked: int, status: int
+) -> None:
+    with serving(FakeEngine(), model=served_model(max_logprobs=max_logprobs)) as server:
+        assert server.complete(logprobs=asked).status_code == status
+        assert server.chat(logprobs=True, top_logprobs=asked).status_code == status
+        assert server.complete(prompt_logprobs=asked).status_code == status

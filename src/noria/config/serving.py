@@ -38,9 +38,10 @@ class ServerOptions:
     )
     max_logprobs: int = option(
         20,
-        "Most alternatives a token that a request may ask log-probabilities of. Each one costs time and bytes.",
+        "Most alternatives a token that a request may ask log-probabilities of; -1 allows the whole vocabulary. "
+        "Each one costs time and bytes.",
         WHOLE,
-        low=0,
+        low=-1,
     )
     uvicorn_log_level: str = option(
         "info",
