@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from noria.cli.serve import served_model
 from noria.config.parse import from_mapping
 from noria.config.serving import ServeOptions
 from noria.engine.build import open_model, start_engine
@@ -15,7 +16,6 @@ from noria.engine.in_process import InProcessClient
 from noria.engine.trace import chrome_trace
 from noria.server.app import create_app
 from noria.server.lifecycle import listen, make_server
-from noria.server.served import ServedModel
 from noria.tokenize.tokenizer import Tokenizer, build_tokenizer
 
 
@@ -31,7 +31,9 @@ class Serving:
         """Assert that nothing runs or waits, and that every block is accounted for."""
         deadline = time.monotonic() + 10
         while self._is_busy() and time.monotonic() < deadline:
-            time.sleep(0.01)  # the last news of a request is out a moment before the engine has counted it out
+            time.sleep(
+                0.01
+            )  # the last news of a request is out a moment before the engine has counted it out
         stats = self.engine.stats()
         assert (stats.num_running, stats.num_waiting, stats.num_blocks_used) == (0, 0, 0), stats
         self.engine._loop.scheduler.check()
@@ -43,22 +45,18 @@ class Serving:
 
 @contextmanager
 def serving(**settings: object) -> Iterator[Serving]:
-    """Serve `settings["model"]` with settings as flags spell them, until the block ends."""
-    options = from_mapping(ServeOptions, {"uvicorn_log_level": "warning", **settings})
+    """Serve `settings["model"]` as "test", with settings as flags spell them, until the block ends."""
+    defaults = {"uvicorn_log_level": "warning", "served_model_name": "test"}
+    options = from_mapping(ServeOptions, {**defaults, **settings})
     opened = open_model(options.engine.model)
     tokenizer = build_tokenizer(opened.tokenizer)
     engine = start_engine(opened, options.engine, lambda resolved: None)
-    config, recorder = engine.resolved.config, engine.client.recorder
-    served = ServedModel(
-        names=options.server.served_model_name or ("test",),
-        tokenizer=tokenizer,
-        max_model_len=config.scheduler.max_model_len,
-        vocab_size=config.model.vocab_size,
-        generation_defaults=opened.generation_defaults,
-        seed=config.seed,
-    )
+    recorder = engine.client.recorder
     app = create_app(
-        engine.client, served, options.server, lambda: chrome_trace(recorder.steps(), recorder.requests())
+        engine.client,
+        served_model(opened, tokenizer, engine.resolved, options),
+        options.server,
+        lambda: chrome_trace(recorder.steps(), recorder.requests()),
     )
     server, listener = make_server(app, options.server), listen("127.0.0.1", 0)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)

@@ -41,7 +41,7 @@ def run(options: ServeOptions) -> int:
     try:
         app = create_app(
             engine.client,
-            _served(opened, tokenizer, engine.resolved, options),
+            served_model(opened, tokenizer, engine.resolved, options),
             options.server,
             lambda: chrome_trace(recorder.steps(), recorder.requests()),
         )
@@ -57,9 +57,10 @@ def _show(resolved: Resolved) -> None:
         print(f"note: {notice}", file=sys.stderr)
 
 
-def _served(
+def served_model(
     opened: OpenedModel, tokenizer: Tokenizer, resolved: Resolved, options: ServeOptions
 ) -> ServedModel:
+    """What the server has to know of a model whose engine runs with the `resolved` settings."""
     config, cache = resolved.config, resolved.config.cache
     return ServedModel(
         names=options.server.served_model_name or (opened.name,),
