@@ -6,7 +6,7 @@ import pytest
 
 from noria.config.errors import RequestError
 from noria.sampling.params import SamplingParams
-from noria.sampling.validate import check_against_vocabulary, check_prompt
+from noria.sampling.validate import check_against_vocabulary, check_token_ids
 
 
 @pytest.mark.parametrize(
@@ -52,14 +52,16 @@ def test_no_more_alternatives_than_the_vocabulary_has_can_be_asked_for(max_logpr
         check_against_vocabulary(SamplingParams(logprobs=101), 100, max_logprobs)
 
 
-@pytest.mark.parametrize(
-    ("token_ids", "found"), [([], "at least one token"), ([0, 100], "got 100"), ([-1], "got -1")]
-)
-def test_a_prompt_the_model_cannot_embed_is_refused(token_ids, found):
-    with pytest.raises(RequestError, match=found) as caught:
-        check_prompt(token_ids, 100)
+@pytest.mark.parametrize("at", [0, 1, 2])
+@pytest.mark.parametrize("wrong", [-1, 100, 2**40])
+def test_an_id_the_model_does_not_have_is_refused_by_the_name_of_its_field(at, wrong):
+    token_ids = [0, 99]
+    token_ids.insert(at, wrong)
+    with pytest.raises(RequestError, match=f"prompt must hold token ids from 0 to 99, got {wrong}") as caught:
+        check_token_ids(token_ids, 100, "prompt")
     assert caught.value.param == "prompt"
 
 
-def test_a_prompt_of_the_models_own_tokens_is_let_through():
-    check_prompt([0, 99], 100)
+@pytest.mark.parametrize("token_ids", [[], [0, 99], (5,)])
+def test_the_models_own_tokens_are_let_through(token_ids):
+    check_token_ids(token_ids, 100, "prompt")

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from noria.sampling.params import SamplingParams
+from noria.sampling.validate import check_token_ids
 from noria.server import answer
 from noria.server.common_fields import check_common, reply_head, reply_options, token_names
 from noria.server.encoders.completions import CompletionEncoder
@@ -16,7 +17,7 @@ from noria.server.encoders.echo import EchoedPrompt
 from noria.server.errors import ApiError
 from noria.server.protocol.body import read_body
 from noria.server.protocol.completions import CompletionRequest
-from noria.server.protocol.prompts import Prompt, check_token_ids, split_prompts
+from noria.server.protocol.prompts import Prompt, empty_prompt, split_prompts
 from noria.server.protocol.sampling import fit_to_context, sampling_params
 from noria.server.service import Service
 from noria.server.turn import TurnRequest
@@ -79,13 +80,17 @@ def _sampling(fields: CompletionRequest, service: Service) -> SamplingParams:
 async def _encode(
     prompts: Sequence[Prompt], fields: CompletionRequest, service: Service
 ) -> tuple[tuple[int, ...], ...]:
-    """Token ids of each prompt. Raises ApiError for ids that the model does not have."""
+    """Token ids of each prompt. Raises ApiError for a text without tokens, RequestError for ids that the model
+    does not have.
+    """
     texts = [prompt for prompt in prompts if isinstance(prompt, str)]
     adds_special_tokens = fields.add_special_tokens is not False
     encoded = iter(await service.encode(texts, adds_special_tokens))
     token_ids = tuple(tuple(next(encoded)) if isinstance(prompt, str) else prompt for prompt in prompts)
     for ids in token_ids:
-        check_token_ids(ids, service.served.vocab_size)
+        if not ids:
+            raise empty_prompt()
+        check_token_ids(ids, service.served.vocab_size, "prompt")
     return token_ids
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from noria.server.errors import ApiError
@@ -31,7 +30,7 @@ def split_prompts(prompt: Any, max_prompts: int) -> list[Prompt]:
     elif not isinstance(prompt, list):
         raise ApiError(f"{_KINDS}, got {_name(prompt)}", param="prompt")
     elif not prompt:
-        raise ApiError("prompt is empty; it needs at least one token", param="prompt")
+        raise empty_prompt()
     else:
         prompts = [prompt] if isinstance(prompt[0], (int, float)) else prompt
     if len(prompts) > max_prompts:
@@ -42,22 +41,15 @@ def split_prompts(prompt: Any, max_prompts: int) -> list[Prompt]:
     return [_checked(item, kind) for item in prompts]
 
 
-def check_token_ids(token_ids: Sequence[int], vocab_size: int) -> None:
-    """Raises ApiError for a prompt that is empty or has ids that the model does not know."""
-    if not token_ids:
-        raise ApiError("prompt is empty; it needs at least one token", param="prompt")
-    for token_id in (min(token_ids), max(token_ids)):
-        if not 0 <= token_id < vocab_size:
-            raise ApiError(
-                f"prompt must hold token ids from 0 to {vocab_size - 1}, got {token_id}", param="prompt"
-            )
+def empty_prompt() -> ApiError:
+    return ApiError("prompt is empty; it needs at least one token", param="prompt")
 
 
 def _checked(item: Any, kind: type) -> Prompt:
     if not isinstance(item, (str, list)) or type(item) is not kind:
         raise ApiError(f"{_KINDS}, got one that also holds {_name(item)}", param="prompt")
     if not item:
-        raise ApiError("prompt is empty; it needs at least one token", param="prompt")
+        raise empty_prompt()
     if isinstance(item, str):
         return item
     for token_id in item:
