@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import noria
 from noria.config.errors import RequestError
 from noria.config.serving import ServerOptions
 from noria.server.app import create_app
@@ -44,6 +45,11 @@ def test_the_timeline_is_made_when_it_is_asked_for() -> None:
     with serving_app(app, engine) as server:
         assert server.get("/debug/timeline").json() == {"traceEvents": [{"ph": "X", "name": "step 1"}]}
         assert made_on != [server.thread.name]
+
+
+def test_the_version_is_that_of_the_code_that_runs(server: Server) -> None:
+    assert server.get("/version").json() == {"version": noria.__version__}
+    assert server.get("/openapi.json").json()["info"]["version"] == noria.__version__
 
 
 def references(schema: Any) -> set[str]:

@@ -12,6 +12,7 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 
+from noria import __version__
 from noria.config.errors import EngineError, RequestError
 from noria.config.serving import ServerOptions
 from noria.engine.client import EngineClient
@@ -37,7 +38,7 @@ from noria.server.protocol.chat import ChatCompletionRequest
 from noria.server.protocol.completions import CompletionRequest
 from noria.server.served import ServedModel
 from noria.server.service import Service
-from noria.server.system_routes import debug_routes, installed_version, model_routes, probe_routes
+from noria.server.system_routes import debug_routes, model_routes, probe_routes
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def create_app(
     service = Service(served, options, limits, bridge, http_metrics)
 
     app = FastAPI(
-        title="Noria", version=installed_version(), lifespan=_lifespan(watch, service), redirect_slashes=False
+        title="Noria", version=__version__, lifespan=_lifespan(watch, service), redirect_slashes=False
     )
     app.state.switchboard = Switchboard(gate, bridge, limits)
     app.include_router(probe_routes(watch, gate, Exposition(engine_metrics, http_metrics)))

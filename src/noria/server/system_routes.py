@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import orjson
@@ -12,6 +11,7 @@ from fastapi import APIRouter, Response
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse
 
+from noria import __version__
 from noria.server.errors import model_not_found
 from noria.server.exposition import Exposition
 from noria.server.gate import Gate
@@ -39,7 +39,7 @@ def probe_routes(watch: Watch, gate: Gate, exposition: Exposition) -> APIRouter:
 
     @routes.get("/version", summary="Version of the server", response_class=JSONResponse)
     async def server_version() -> Response:
-        return _json({"version": installed_version()})
+        return _json({"version": __version__})
 
     routes.add_api_route(
         "/metrics", exposition.answer, summary="Prometheus metrics", response_class=PlainTextResponse
@@ -78,13 +78,6 @@ def debug_routes(timeline: Callable[[], dict[str, Any]]) -> APIRouter:
         return Response(content, media_type="application/json")
 
     return routes
-
-
-def installed_version() -> str:
-    try:
-        return version("noria")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 def _json(content: Any, status: int = 200) -> Response:
