@@ -55,6 +55,7 @@ Peak peak_of(const std::string& kind) {
 void read_stream(const uint8_t* data, int64_t num_bytes) {
   I32x8 even = I32x8::zero(), odd = I32x8::zero();
   for (int64_t at = 0; at < num_bytes; at += 64) {
+    prefetch(data + at + kPrefetchBytes);
     even = even + I32x8::load(data + at);
     odd = odd + I32x8::load(data + at + 32);
   }
