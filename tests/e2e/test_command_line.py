@@ -59,6 +59,53 @@ def test_a_chat_goes_on_over_several_turns(tiny_model: Path) -> None:
     assert len(run.stdout) > len(alone.stdout)
 
 
+def test_a_chat_from_a_pipe_fails_when_a_message_is_refused_and_goes_on(tiny_model: Path) -> None:
+    long = " ".join(["fox"] * 400)
+    run = noria("chat", tiny_model, *SMALL, "--max-tokens", 4, "--temperature", 0, stdin=f"{long}\nthe dog\n")
+    alone = noria("chat", tiny_model, *SMALL, "--max-tokens", 4, "--temperature", 0, stdin="the dog\n")
+    assert run.returncode == 1
+    assert "maximum context length is 256" in run.stderr
+    assert run.stdout == alone.stdout
+
+
+def test_output_that_cannot_be_written_is_one_line(tiny_model: Path, tmp_path: Path) -> None:
+    asked = ["generate", tiny_model, *SMALL, "-p", "the fox", "--max-tokens", 4]
+    trace = noria(*asked, "--trace", tmp_path / "nowhere" / "x.json")
+    assert trace.returncode == 2
+    assert "cannot be written: No such file or directory" in trace.stderr
+    command = [sys.executable, "-m", "noria", *map(str, asked)]
+    with open("/dev/full", "w") as device:
+        full = subprocess.run(command, stdout=device, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    assert full.returncode == 1
+    assert "No space left on device" in full.stderr
+    assert "Traceback" not in trace.stderr + full.stderr
+
+
+def test_a_terminal_of_few_characters_gets_question_marks(tiny_model: Path) -> None:
+    asked = [
+        "generate",
+        tiny_model,
+        *SMALL,
+        "-p",
+        "the fox",
+        "--max-tokens",
+        40,
+        "--ignore-eos",
+        "--sampling-seed",
+        1,
+    ]
+    run = noria(*asked, PYTHONIOENCODING="ascii")
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.isascii()
+
+
+def test_help_needs_neither_server_nor_kernels() -> None:
+    code = "import sys; from noria.cli.main import main\ntry: main(['serve', '--help'])\nexcept SystemExit: pass\n"
+    code += "heavy = {'torch', 'fastapi', 'numpy', 'rich'} & set(sys.modules); assert not heavy, heavy"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=ENVIRONMENT)
+    assert run.returncode == 0, run.stderr
+
+
 def test_a_model_that_was_not_pulled_says_how_to_get_it(tmp_path: Path) -> None:
     for command in (["serve"], ["chat"], ["generate", "-p", "x"]):
         run = noria(*command, NORIA_CACHE=str(tmp_path))

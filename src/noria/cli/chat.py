@@ -5,23 +5,11 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 
-from noria.cli.command import Command
 from noria.cli.loading import load, sampling_params
 from noria.config.errors import RequestError
 from noria.config.generating import ChatCommandOptions
 from noria.offline.llm import LLM
 from noria.sampling.params import SamplingParams
-
-_EXAMPLES = """\
-in the conversation:
-  /reset   forget everything said so far
-  /exit    leave (so does Ctrl-D); Ctrl-C stops an answer
-
-examples:
-  noria chat
-  noria chat ./my-model --system "Answer in one sentence." --temperature 0.7
-  echo "What is the capital of France?" | noria chat --temperature 0
-"""
 
 
 @dataclass
@@ -39,8 +27,8 @@ class Conversation:
     def reset(self) -> None:
         self.messages = [] if self.system is None else [{"role": "system", "content": self.system}]
 
-    def say(self, text: str) -> None:
-        """Answer to a message, printed as it comes. A message that is refused is forgotten."""
+    def say(self, text: str) -> bool:
+        """Answer to a message, printed as it comes. A message that is refused is forgotten: returns False."""
         self.messages.append({"role": "user", "content": text})
         answer = ""
         try:
@@ -51,15 +39,18 @@ class Conversation:
                     raise RequestError(news.output.error)
         except RequestError as error:
             self.messages.pop()
-            print(f"{error}\n(/reset starts a new conversation)", file=sys.stderr)
-            return
+            print(f"noria chat: {error}", file=sys.stderr)
+            return False
         except KeyboardInterrupt:
             print(" [stopped]", end="")
         print()
         self.messages.append({"role": "assistant", "content": answer})
+        return True
 
 
 def run(options: ChatCommandOptions) -> int:
+    """Status 1 when messages came from a file or a pipe and one was refused."""
+    has_failed = False
     with load(options.engine) as llm:
         conversation = Conversation(llm, sampling_params(options.sampling, llm), options.talk.system)
         is_terminal = sys.stdin.isatty()
@@ -68,9 +59,9 @@ def run(options: ChatCommandOptions) -> int:
         while (text := _read_message(is_terminal)) is not None:
             if text == "/reset":
                 conversation.reset()
-            elif text:
-                conversation.say(text)
-    return 0
+            elif text and not conversation.say(text):
+                has_failed = True
+    return int(has_failed and not is_terminal)
 
 
 def _read_message(is_terminal: bool) -> str | None:
@@ -80,13 +71,3 @@ def _read_message(is_terminal: bool) -> str | None:
     except EOFError:
         return None
     return None if text == "/exit" else text
-
-
-COMMAND = Command(
-    name="chat",
-    summary="talk to a model in this terminal",
-    description="A conversation of several turns with a model in this process, answers streamed.",
-    examples=_EXAMPLES,
-    options=ChatCommandOptions,
-    run=run,
-)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from noria.config.flags import add_flags, add_positional, from_namespace
@@ -22,7 +23,7 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 class Command:
     """A subcommand whose arguments are the options of one dataclass.
 
-    options: the dataclass. run: takes an instance, returns the exit status. examples: shown under --help.
+    options: the dataclass. module: its `run(options)` returns the exit status. examples: shown under --help.
     """
 
     name: str
@@ -30,7 +31,7 @@ class Command:
     description: str
     examples: str
     options: type
-    run: Callable[[Any], int]
+    module: str
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_positional(parser, self.options)
@@ -40,3 +41,7 @@ class Command:
         """The options of a parsed command line. Raises ConfigError."""
         refuse_unknown_arguments(self.options, unknown)
         return from_namespace(self.options, namespace)
+
+    def run(self, options: Any) -> int:
+        """Returns the exit status."""
+        return import_module(self.module).run(options)

@@ -7,22 +7,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from noria.cli.command import Command
 from noria.cli.loading import load, sampling_params
-from noria.config.errors import RequestError
+from noria.config.errors import ConfigError, RequestError
 from noria.config.generating import GenerateOptions
 from noria.offline.job import News
 from noria.offline.llm import LLM
 from noria.offline.outputs import CompletionOutput, RequestOutput
 from noria.sampling.params import SamplingParams
-
-_EXAMPLES = """\
-examples:
-  noria generate -p "The capital of France is" --max-tokens 8 --temperature 0
-  noria generate --chat -p "Name three rivers." -p "Name three lakes."
-  noria generate --json --max-tokens 64 < prompts.txt > outputs.jsonl
-  noria generate -p "Once" -p "Twice" --trace steps.json
-"""
 
 
 def run(options: GenerateOptions) -> int:
@@ -31,6 +22,8 @@ def run(options: GenerateOptions) -> int:
         raise RequestError(
             "there is no prompt: give --prompt, or one prompt a line on standard input", "prompt"
         )
+    if options.prompts.trace is not None:
+        check_writable(options.prompts.trace)
     with load(options.engine) as llm:
         params = sampling_params(
             options.sampling, llm, n=options.prompts.n, ignore_eos=options.prompts.ignore_eos
@@ -43,6 +36,15 @@ def run(options: GenerateOptions) -> int:
                 llm.save_trace(options.prompts.trace)
                 print(f"trace: {options.prompts.trace}", file=sys.stderr)
     return 1 if failed else 0
+
+
+def check_writable(path: str) -> None:
+    """Raise ConfigError if the file cannot be written, before hours of work are lost to it."""
+    try:
+        with open(path, "a", encoding="utf-8"):
+            pass
+    except OSError as error:
+        raise ConfigError(f"--trace {path} cannot be written: {error.strerror}") from error
 
 
 def _lines(stream: Any) -> list[str]:
@@ -109,13 +111,3 @@ def _output_as_json(output: CompletionOutput) -> dict[str, Any]:
         "stop_reason": output.stop_reason,
         "error": output.error,
     }
-
-
-COMMAND = Command(
-    name="generate",
-    summary="complete prompts and print the outputs",
-    description="Complete one prompt or many, as one batch, with a model in this process.",
-    examples=_EXAMPLES,
-    options=GenerateOptions,
-    run=run,
-)

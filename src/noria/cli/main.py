@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import io
 import logging
 import sys
 from collections.abc import Sequence
 
 from noria import __version__
-from noria.cli import chat, generate, pull, serve
 from noria.cli.command import Command, HelpFormatter
+from noria.cli.commands import COMMANDS
 from noria.config.errors import ConfigError, NoriaError
-
-COMMANDS: tuple[Command, ...] = (serve.COMMAND, chat.COMMAND, generate.COMMAND, pull.COMMAND)
 
 _USAGE_STATUS = 2
 _FAILURE_STATUS = 1
@@ -29,6 +28,8 @@ start here:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a subcommand; the return value is the process's exit status."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # models say more than some terminals can show
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     parser = _parser()
     namespace, unknown = parser.parse_known_args(arguments)
@@ -42,10 +43,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"noria {command.name}: {error}", file=sys.stderr)
         return _USAGE_STATUS if isinstance(error, ConfigError) else _FAILURE_STATUS
     except KeyboardInterrupt:
+        print(f"noria {command.name}: interrupted", file=sys.stderr)
         return _INTERRUPTED_STATUS
-    except BrokenPipeError:
-        # Whoever read the output has had enough; closing would complain once more.
+    except OSError as error:
+        # Whoever read the output has had enough, or there is no room for it; closing would complain once more.
         sys.stdout = None  # type: ignore[assignment]
+        if not isinstance(error, BrokenPipeError):
+            print(f"noria {command.name}: {error}", file=sys.stderr)
         return _FAILURE_STATUS
 
 

@@ -6,7 +6,6 @@ import logging
 import sys
 import time
 
-from noria.cli.command import Command
 from noria.config.report import notices, render, startup_table
 from noria.config.resolved import Resolved
 from noria.config.serving import ServeOptions
@@ -17,18 +16,6 @@ from noria.server.app import create_app
 from noria.server.lifecycle import run as run_server
 from noria.server.served import ServedModel
 from noria.tokenize.tokenizer import Tokenizer, build_tokenizer
-
-_EXAMPLES = """\
-examples:
-  noria serve                              the small default model, at http://127.0.0.1:8000/v1
-  noria serve ./model.gguf --port 9000
-  noria serve ./my-model --max-model-len 8k --kv-cache-memory 2GiB
-  noria serve org/name --served-model-name small tiny --api-key "$KEY" --host 0.0.0.0
-
-ask it:
-  curl http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' \\
-    -d '{"messages": [{"role": "user", "content": "What is a noria?"}]}'
-"""
 
 
 def run(options: ServeOptions) -> int:
@@ -81,13 +68,3 @@ def served_model(
         },
         seed=config.seed,
     )
-
-
-COMMAND = Command(
-    name="serve",
-    summary="serve a model over the OpenAI API",
-    description="Serve a model over the OpenAI API. An existing client only changes its address.",
-    examples=_EXAMPLES,
-    options=ServeOptions,
-    run=run,
-)

