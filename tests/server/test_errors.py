@@ -140,6 +140,23 @@ def test_headers_are_bounded() -> None:
         assert server.get("/version").status_code == 200
 
 
+@pytest.mark.parametrize("head", [b"GET /", b"GET /version HTTP/1.1\r\nX: ", b"GET /version HTTP/1.1\r\nX"])
+def test_a_head_that_never_ends_is_refused_once_it_is_too_long(head: bytes) -> None:
+    with serving(FakeEngine(), Limits(max_header_bytes=50_000)) as server:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
+            connection.sendall(head)
+            connection.setblocking(True)
+            sent = 0
+            try:
+                while sent < 20_000_000:  # a buffer or two beyond the limit are on their way when it closes
+                    sent += connection.send(b"a" * 10_000)
+                received = b""
+            except OSError:
+                received = b"closed"
+            assert received == b"closed"
+        assert server.get("/version").status_code == 200
+
+
 def test_a_guarded_server_wants_one_of_its_keys() -> None:
     wrong = ("Bearer", "Bearer wrong", "Basic first", "first", "Bearer first second", "Bearer fırst")
     with serving(FakeEngine(), api_key=("first", "zweiter-schlüssel")) as server:

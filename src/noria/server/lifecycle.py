@@ -87,7 +87,7 @@ class NoriaServer(uvicorn.Server):
         self.should_exit = True
 
     def _cut(self) -> None:
-        self.should_exit = self.force_exit = True
+        self.should_exit = True
         for connection in list(self.server_state.connections):
             if connection.transport is not None:
                 connection.transport.abort()
