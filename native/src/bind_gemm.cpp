@@ -45,7 +45,7 @@ void expect_kind(bool fits, const char* what) {
 
 bool is_same(const WeightFormat& a, const WeightFormat& b) {
   return a.kind == b.kind && a.group == b.group && a.zero == b.zero && a.has_minima == b.has_minima &&
-         a.scales == b.scales;
+         a.scales == b.scales && a.code_bits == b.code_bits;
 }
 
 WeightFormat float_format(const std::string& dtype) {
@@ -136,9 +136,8 @@ void bind_weights(nb::module_& module) {
       .def_static(
           "of_codes",
           [](int bits, int group, int zero, int64_t n, int64_t k, bool glu) {
-            if (bits != 4 && bits != 8) throw std::invalid_argument("codes have 4 or 8 bits");
             const WeightKind kind = bits == 4 ? WeightKind::kW4 : WeightKind::kW8;
-            const WeightFormat format{kind, group, zero, zero == 0, ScaleKind::kF32};
+            const WeightFormat format{kind, group, zero, zero == 0, ScaleKind::kF32, bits};
             return new LinearWeight(format, n, k, order_of(glu), false);
           },
           nb::arg("bits"), nb::arg("group"), nb::arg("zero"), nb::arg("n"), nb::arg("k"), nb::kw_only(),

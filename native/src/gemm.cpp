@@ -19,7 +19,8 @@ void refuse(bool when, const std::string& what) {
 }  // namespace
 
 const GemmTable& gemm_table() {
-  static const GemmTable avx2 = {f32_panel_avx2,     bf16_panel_avx2,    w8_panel_avx2,     w4_panel_avx2, finish_avx2,
+  static const GemmTable avx2 = {f32_panel_avx2,     bf16_panel_avx2,    w8_panel_avx2,
+                                 w8_few_panel_avx2,  w4_panel_avx2,      finish_avx2,
                                  rms_norm_rows_avx2, quantise_rows_avx2, norm_quantise_rows_avx2};
   return avx2;
 }
@@ -45,7 +46,7 @@ void gemm_panels(const PackedLinear& weight, const Activations& x, int64_t begin
                  const Epilogue& epilogue) {
   alignas(64) float sums[kBlockRows * kPanelColumns];
   const GemmTable& table = gemm_table();
-  const PanelKernel kernel = table.panel(weight.format.kind);
+  const PanelKernel kernel = table.panel(weight.format);
   for (int64_t panel = begin; panel < end; ++panel) {
     for (int64_t row = 0; row < x.num_rows; row += kBlockRows) {
       const int64_t row_end = std::min(row + kBlockRows, x.num_rows);

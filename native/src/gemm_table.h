@@ -15,21 +15,24 @@ using PanelKernel = void (*)(const PackedLinear& weight, const uint8_t* panel, c
 using FinishKernel = void (*)(const PackedLinear& weight, int64_t panel, const Epilogue& epilogue, int64_t begin,
                               int64_t end, float* sums);
 
+constexpr int kFewBits = 6;
+
 struct GemmTable {
   PanelKernel f32;
   PanelKernel bf16;
   PanelKernel w8;
+  PanelKernel w8_of_few_bits;  // codes of up to kFewBits
   PanelKernel w4;
   FinishKernel finish;
   void (*rms_norm_rows)(const FloatRows&, const RmsNorm&, int64_t begin, int64_t end, float* out);
   void (*quantise_rows)(const FloatRows&, int64_t begin, int64_t end, const QuantRows& out);
   void (*norm_quantise_rows)(const FloatRows&, const RmsNorm&, int64_t begin, int64_t end, const QuantRows& out);
 
-  PanelKernel panel(WeightKind kind) const {
-    switch (kind) {
+  PanelKernel panel(const WeightFormat& format) const {
+    switch (format.kind) {
       case WeightKind::kF32: return f32;
       case WeightKind::kBf16: return bf16;
-      case WeightKind::kW8: return w8;
+      case WeightKind::kW8: return format.code_bits <= kFewBits ? w8_of_few_bits : w8;
       default: return w4;
     }
   }
@@ -42,6 +45,7 @@ const GemmTable& gemm_table();
 void f32_panel_avx2(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
 void bf16_panel_avx2(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
 void w8_panel_avx2(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
+void w8_few_panel_avx2(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
 void w4_panel_avx2(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
 void finish_avx2(const PackedLinear&, int64_t, const Epilogue&, int64_t, int64_t, float*);
 void rms_norm_rows_avx2(const FloatRows&, const RmsNorm&, int64_t, int64_t, float*);

@@ -30,8 +30,10 @@ inline float largest_magnitude(const F8 (&x)[4]) {
 
 // 4 x 8 numbers, each rounded to the nearest integer, as 32 bytes in order.
 inline __m256i round_to_bytes(const F8 (&x)[4], F8 factor) {
-  const __m256i upper = _mm256_packs_epi32(_mm256_cvtps_epi32((x[0] * factor).v), _mm256_cvtps_epi32((x[1] * factor).v));
-  const __m256i lower = _mm256_packs_epi32(_mm256_cvtps_epi32((x[2] * factor).v), _mm256_cvtps_epi32((x[3] * factor).v));
+  __m256i rounded[4];
+  for (int i = 0; i < 4; ++i) rounded[i] = _mm256_cvtps_epi32((x[i] * factor).v);
+  const __m256i upper = _mm256_packs_epi32(rounded[0], rounded[1]);
+  const __m256i lower = _mm256_packs_epi32(rounded[2], rounded[3]);
   // Packing works on halves of registers; this puts their quarters into order.
   const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
   return _mm256_permutevar8x32_epi32(_mm256_packs_epi16(upper, lower), order);

@@ -119,22 +119,25 @@ void expand_q6_k(const uint8_t* block, uint8_t* codes, float* scales, float*) {
   }
 }
 
-constexpr WeightFormat symmetric(WeightKind kind, int group, int zero, ScaleKind scales) {
-  return {kind, group, zero, false, scales};
+constexpr WeightKind kind_of(int bits) { return bits == 4 ? WeightKind::kW4 : WeightKind::kW8; }
+
+// Around the middle of the codes.
+constexpr WeightFormat symmetric(int bits, int group, ScaleKind scales) {
+  return {kind_of(bits), group, 1 << (bits - 1), false, scales, bits};
 }
 
-constexpr WeightFormat with_minima(WeightKind kind, ScaleKind scales) { return {kind, 32, 0, true, scales}; }
+constexpr WeightFormat with_minima(int bits, ScaleKind scales) { return {kind_of(bits), 32, 0, true, scales, bits}; }
 
 // The K types' scales are products that a half cannot hold.
 constexpr std::array<BlockType, 8> kTypes = {{
-    {"Q4_0", 32, 18, symmetric(WeightKind::kW4, 32, 8, ScaleKind::kF16), expand_q4_0},
-    {"Q4_1", 32, 20, with_minima(WeightKind::kW4, ScaleKind::kF16), expand_q4_1},
-    {"Q5_0", 32, 22, symmetric(WeightKind::kW8, 32, 16, ScaleKind::kF16), expand_q5_0},
-    {"Q5_1", 32, 24, with_minima(WeightKind::kW8, ScaleKind::kF16), expand_q5_1},
-    {"Q8_0", 32, 34, symmetric(WeightKind::kW8, 32, 128, ScaleKind::kF16), expand_q8_0},
-    {"Q4_K", 256, 144, with_minima(WeightKind::kW4, ScaleKind::kF32), expand_q4_k},
-    {"Q5_K", 256, 176, with_minima(WeightKind::kW8, ScaleKind::kF32), expand_q5_k},
-    {"Q6_K", 256, 210, symmetric(WeightKind::kW8, 16, 32, ScaleKind::kF32), expand_q6_k},
+    {"Q4_0", 32, 18, symmetric(4, 32, ScaleKind::kF16), expand_q4_0},
+    {"Q4_1", 32, 20, with_minima(4, ScaleKind::kF16), expand_q4_1},
+    {"Q5_0", 32, 22, symmetric(5, 32, ScaleKind::kF16), expand_q5_0},
+    {"Q5_1", 32, 24, with_minima(5, ScaleKind::kF16), expand_q5_1},
+    {"Q8_0", 32, 34, symmetric(8, 32, ScaleKind::kF16), expand_q8_0},
+    {"Q4_K", 256, 144, with_minima(4, ScaleKind::kF32), expand_q4_k},
+    {"Q5_K", 256, 176, with_minima(5, ScaleKind::kF32), expand_q5_k},
+    {"Q6_K", 256, 210, symmetric(6, 16, ScaleKind::kF32), expand_q6_k},
 }};
 
 }  // namespace

@@ -90,6 +90,9 @@ void PackedLinear::check() const {
   refuse(k % 32 != 0, shape + " cannot be quantised: its width is no multiple of 32");
   refuse(format.group != 16 && format.group != 32,
          "quantised groups have 16 or 32 numbers, not " + std::to_string(format.group));
+  const bool is_w4 = format.kind == WeightKind::kW4;
+  refuse(is_w4 ? format.code_bits != 4 : format.code_bits < 1 || format.code_bits > 8,
+         "codes of " + std::to_string(format.code_bits) + " bits are not for weights of " + (is_w4 ? "4" : "8"));
   refuse(format.has_minima ? format.zero != 0 : !is_power_of_two(format.zero) || format.zero > 128,
          "the zero of a quantised format is a power of two up to 128, or 0 beside minima, not " +
              std::to_string(format.zero));
@@ -129,11 +132,10 @@ void place_floats(const PackedLinear& weight, int64_t row, const float* values) 
 
 void place_codes(const PackedLinear& weight, int64_t row, const RowCodes& codes) {
   const WeightFormat& format = weight.format;
-  if (format.kind == WeightKind::kW4) {
-    uint8_t seen = 0;
-    for (const uint8_t code : codes.codes) seen |= code;
-    refuse(seen > 15, "a code of a 4-bit weight is above 15");
-  }
+  uint8_t seen = 0;
+  for (const uint8_t code : codes.codes) seen |= code;
+  refuse(seen >> format.code_bits != 0, "a code has more than the format's " + std::to_string(format.code_bits) +
+                                            " bits");
   const int64_t column = weight.column_of(row);
   for (int64_t g = 0; g < weight.num_groups(); ++g) {
     const GroupView group = group_of(weight, column, g);

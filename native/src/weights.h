@@ -40,6 +40,7 @@ struct WeightFormat {
   int zero = 0;   // a power of two, or 0 where the format has minima
   bool has_minima = false;
   ScaleKind scales = ScaleKind::kF16;
+  int code_bits = 8;  // codes are below 2^code_bits; of W4 4, of W8 up to 8, and few bits make it faster
 
   bool is_quantised() const { return kind == WeightKind::kW8 || kind == WeightKind::kW4; }
   int scale_bytes() const { return scales == ScaleKind::kF16 ? 2 : 4; }

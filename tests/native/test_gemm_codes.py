@@ -122,7 +122,7 @@ def test_a_group_that_is_not_finite_spoils_its_row_alone() -> None:
     assert np.isnan(found[1]).all()
 
 
-@pytest.mark.parametrize("num_bits", [4, 8])
+@pytest.mark.parametrize("num_bits", [4, 6, 8])
 def test_float_sums_of_long_rows_stay_within_their_roundings(num_bits: int) -> None:
     rng = np.random.default_rng(1)
     weight = draw_codes(rng, (65, 8192), num_bits, 32, 2 ** (num_bits - 1))
