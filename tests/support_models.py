@@ -216,10 +216,11 @@ def load(
     dtype: str = "float32",
     num_threads: int = 1,
     max_model_len: int | None = None,
+    backend_name: str = "torch",
 ) -> BuiltModel:
-    """The file's model on the backend of this machine."""
+    """The file's model on a backend."""
     shape = cache_shape(file.config, block_size, num_blocks)
-    backend = load_backend("cpu")(BackendOptions(dtype, "cpu", num_threads, shape))
+    backend = load_backend(backend_name)(BackendOptions(dtype, "cpu", num_threads, shape))
     return build_model(file, backend, max_model_len or file.config.max_position)
 
 

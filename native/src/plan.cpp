@@ -93,7 +93,7 @@ int Plan::norm_qkv(int x, const RmsNorm& norm, const std::vector<PackedLinear>& 
   }
   need(num_rows == width, "weights of " + number(num_rows) + " rows; the heads have " + number(width));
   limits_.num_positions = std::min(limits_.num_positions, finish.rope.num_positions);
-  auto op = std::make_unique<NormQkvOp>(LinearInput(workspace_, weights[0], norm), weights, finish, cache_);
+  auto op = std::make_unique<NormQkvOp>(LinearInput(workspace_, weights[0], norm, Precision::kTwoInt8), weights, finish, cache_);
   op->x = &used(x, weights[0].k);
   op->qkv = &made(width);
   op->qkv->as_floats = true;
@@ -112,7 +112,7 @@ int Plan::attend(int q, const Heads& heads, float scale, int window, int layer) 
 }
 
 void Plan::linear_add(int inputs, const PackedLinear& weight, int x) {
-  auto op = std::make_unique<LinearAddOp>(LinearInput(workspace_, weight, {}), weight);
+  auto op = std::make_unique<LinearAddOp>(LinearInput(workspace_, weight, {}, Precision::kInt8), weight);
   op->inputs = &used(inputs, weight.k);
   op->x = &used(x, weight.num_outputs());
   const bool has_floats = op->inputs->as_floats;  // attention's; a gate gives what is asked of it
@@ -122,7 +122,7 @@ void Plan::linear_add(int inputs, const PackedLinear& weight, int x) {
 
 int Plan::norm_glu(int x, const RmsNorm& norm, const PackedLinear& weight, Gate gate) {
   need(weight.order == ColumnOrder::kGlu, "a weight of " + number(weight.n) + " rows that is not gate over up");
-  auto op = std::make_unique<NormGluOp>(LinearInput(workspace_, weight, norm), weight, gate);
+  auto op = std::make_unique<NormGluOp>(LinearInput(workspace_, weight, norm, Precision::kInt8), weight, gate);
   op->x = &used(x, weight.k);
   op->out = &made(weight.num_outputs());
   ops_.push_back(std::move(op));
@@ -131,7 +131,7 @@ int Plan::norm_glu(int x, const RmsNorm& norm, const PackedLinear& weight, Gate 
 
 void Plan::lm_head(int x, const RmsNorm& norm, const PackedLinear& weight) {
   limits_.num_logits = weight.num_outputs();
-  auto op = std::make_unique<LmHeadOp>(LinearInput(workspace_, weight, norm), weight, workspace_, &logits_);
+  auto op = std::make_unique<LmHeadOp>(LinearInput(workspace_, weight, norm, Precision::kTwoInt8), weight, workspace_, &logits_);
   op->x = &used(x, weight.k);
   ops_.push_back(std::move(op));
 }

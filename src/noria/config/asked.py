@@ -57,6 +57,12 @@ class ModelOptions:
         "Where the model runs. This version runs on CPUs.",
         choices=("auto", "cpu"),
     )
+    backend: str = option(
+        "auto",
+        "What computes. native: Noria's own library, which keeps quantised weights as they are stored; torch: the "
+        "reference, slower and for any CPU. auto: native where it serves the model on this machine, else torch.",
+        choices=("auto", "native", "torch"),
+    )
     seed: int = option(
         0,
         "Draws the seeds of requests that bring none: restarted with the same seed, the same requests in the "

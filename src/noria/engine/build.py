@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import Any
 from noria.config.asked import EngineOptions, ModelOptions
 from noria.config.engine import EngineConfig
 from noria.config.errors import ConfigError
+from noria.config.footprint import Footprint
 from noria.config.hardware import probe_cpu
+from noria.config.model import ModelConfig
 from noria.config.resolve import resolve, resolve_dtype
-from noria.config.resolved import Resolved
+from noria.config.resolved import Choice, Resolved
 from noria.config.tokenizer import TokenizerSpec
 from noria.core.clock import MonotonicClock
 from noria.core.kv import KVCacheManager
@@ -23,16 +26,19 @@ from noria.engine.in_process import InProcessClient
 from noria.engine.loop import EngineLoop
 from noria.engine.records import Recorder
 from noria.engine.runner_api import Runner
+from noria.kernels.native.sizes import matrix_sizes
 from noria.kernels.ops import BackendOptions
-from noria.kernels.select import load_backend
+from noria.kernels.select import ChosenBackend, Wanted, choose_backend, load_backend
 from noria.loaders.checkpoint import Checkpoint
 from noria.loaders.hf_tokenizer import HfTokenizer
 from noria.loaders.pull import DEFAULT_MODEL
 from noria.loaders.resolve import open_checkpoint
 from noria.models.build import build_model, cache_shape
-from noria.models.footprint import footprint
+from noria.models.footprint import footprint, packed_footprint
 from noria.models.stored import StoredModel
 from noria.runner.runner import ModelRunner
+
+log = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]  # (bytes read, bytes to read), as stored
 
@@ -79,11 +85,14 @@ def start_engine(
     Raises ConfigError for settings that cannot work, ModelError for a checkpoint that does not hold its model.
     """
     checkpoint = opened.checkpoint
-    make_backend = load_backend("cpu")  # before memory is looked at: what the libraries take is taken
-    hardware = probe_cpu()
-    model_config = StoredModel(checkpoint).config
-    sizes = footprint(model_config, resolve_dtype(options, hardware))
-    resolved = resolve(options, model_config, hardware, sizes, opened.name)
+    stored = StoredModel(checkpoint)
+    dtype = resolve_dtype(options, probe_cpu())
+    chosen = _chosen_backend(options, stored.config, dtype)
+    make_backend = load_backend(chosen.name)  # before memory is looked at: what the libraries take is taken
+    sizes = _footprint(chosen.name, stored, dtype)
+    resolved = resolve(options, stored.config, probe_cpu(), sizes, opened.name)
+    choice = Choice("backend", chosen.name, chosen.reason, is_notice=chosen.is_fallback)
+    resolved = replace(resolved, choices=(choice, *resolved.choices))
     on_resolved(resolved)
     config = resolved.config
     shape = cache_shape(config.model, config.cache.block_size, config.cache.num_blocks)
@@ -92,6 +101,20 @@ def start_engine(
     checkpoint.close()
     runner = ModelRunner(model, config.model.eos_token_ids, config.cache.block_size)
     return Engine(InProcessClient(loop_factory(config, runner), config), resolved)
+
+
+def _chosen_backend(options: EngineOptions, config: ModelConfig, dtype: str) -> ChosenBackend:
+    wanted = Wanted(dtype, config.head_dim, options.memory.block_size)
+    chosen = choose_backend(options.model.backend, wanted)
+    if chosen.is_fallback:
+        log.warning("the model runs on %s: %s", chosen.name, chosen.reason)
+    return chosen
+
+
+def _footprint(backend: str, stored: StoredModel, dtype: str) -> Footprint:
+    if backend == "native":
+        return packed_footprint(stored, dtype, matrix_sizes(dtype))
+    return footprint(stored.config, dtype)
 
 
 def loop_factory(

@@ -3,24 +3,73 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.util import find_spec
 
 from noria.config.errors import ConfigError
+from noria.kernels.native.support import machine_obstacle, model_obstacle
 from noria.kernels.ops import Backend, BackendOptions
 
-_DEVICES = ("cpu",)
+BACKENDS = ("native", "torch")  # best first
 
 
-def load_backend(device: str) -> Callable[[BackendOptions], Backend]:
-    """Import the backend for a device; what is returned makes one, with an empty KV cache.
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a backend has to serve. dtype: float32 | bfloat16 | float16. block_size: tokens."""
 
-    Two steps, so that memory can be looked at once the backend's libraries are in it. ConfigError where none
-    can serve the device on this machine.
+    dtype: str
+    head_dim: int
+    block_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenBackend:
+    """reason: why this one. is_fallback: a better one was wanted and cannot be had."""
+
+    name: str
+    reason: str
+    is_fallback: bool = False
+
+
+def choose_backend(asked: str, wanted: Wanted) -> ChosenBackend:
+    """asked: auto or a backend's name. ConfigError where it, or for auto none, can serve what is wanted here."""
+    if asked != "auto":
+        obstacle = _obstacle(asked, wanted)
+        if obstacle is not None:
+            raise ConfigError(f"the {asked} backend cannot be used: {obstacle}")
+        return ChosenBackend(asked, "asked for")
+    best, *others = BACKENDS
+    reasons = {best: _obstacle(best, wanted)}
+    if reasons[best] is None:
+        return ChosenBackend(best, "the best one here")
+    for name in others:
+        reasons[name] = _obstacle(name, wanted)
+        if reasons[name] is None:
+            return ChosenBackend(
+                name, f"the {best} backend cannot be used: {reasons[best]}", is_fallback=True
+            )
+    told = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+    raise ConfigError(f"no backend can run this model here. {told}")
+
+
+def load_backend(name: str) -> Callable[[BackendOptions], Backend]:
+    """Import a backend of BACKENDS; what is returned makes one, with an empty KV cache.
+
+    Two steps, so that memory can be looked at once the backend's libraries are in it.
     """
-    if device not in _DEVICES:
-        raise ConfigError(f"device {device!r} is not supported; supported: {', '.join(_DEVICES)}")
-    if find_spec("torch") is None:
-        raise ConfigError("no backend can run here: torch is not installed; pip install noria[torch]")
+    if name == "native":
+        from noria.kernels.native.backend import NativeBackend
+
+        return NativeBackend
     from noria.kernels.torch_ops.backend import TorchBackend
 
     return TorchBackend
+
+
+def _obstacle(name: str, wanted: Wanted) -> str | None:
+    """Why a backend cannot serve what is wanted on this machine, or None."""
+    if name == "native":
+        return machine_obstacle() or model_obstacle(wanted.dtype, wanted.head_dim, wanted.block_size)
+    if find_spec("torch") is None:
+        return "torch is not installed (pip install torch)"
+    return None

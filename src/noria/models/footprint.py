@@ -9,19 +9,25 @@ Workspace, with H hidden, Q and K query and key/value sizes over all heads, F in
                     moment of either attention or MLP, and indices
     a sequence      4 x (2 V + 2 H) bytes: its row of logits, the sampler's copy, its last hidden state
     a context token 4 x rotary_dim bytes of rope table, and 4 for its place in the cache's index
-    always          attention's gathered chunks and scores, one panel of weights widened to float32, and the
-                    largest tensor in float32 while it is read
+    always          attention's gathered chunks and scores and one panel of weights widened to float32; or the
+                    largest tensor in float32 while it is read, if that is more
+
+Of a backend that packs matrices by their stored kind: what it says that each takes; the workspace of a step token is
+one row each of residual stream, q|k|v, attention's and the gate's output, and of the widest linear input.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 
 from noria.config.errors import ConfigError
 from noria.config.footprint import Footprint
 from noria.config.model import ModelConfig
 from noria.models.registry import architecture
 from noria.models.rope import max_usable_position, rotary_dim
+from noria.models.stored import StoredModel
 
 _ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 _FLOAT_BYTES = 4
@@ -29,6 +35,9 @@ _FLOAT_BYTES = 4
 # Of the torch backend; a test there keeps them equal to what it allocates.
 ATTENTION_BYTES = 48 * 2**20
 PANEL_ROWS = 2048
+
+# Of a packing backend: scores of a tile, and the shares of chunks that are computed apart.
+PACKED_ATTENTION_BYTES = 16 * 2**20
 
 
 def footprint(config: ModelConfig, dtype: str) -> Footprint:
@@ -45,10 +54,35 @@ def footprint(config: ModelConfig, dtype: str) -> Footprint:
         weights_bytes=weights_bytes(config, dtype),
         kv_bytes_per_token=config.num_kv_elements_per_token * _ITEM_BYTES[dtype],
         max_position=max_usable_position(config),
-        workspace_bytes=ATTENTION_BYTES + _FLOAT_BYTES * (panel + largest_tensor),
+        workspace_bytes=max(ATTENTION_BYTES + _FLOAT_BYTES * panel, _FLOAT_BYTES * largest_tensor),
         workspace_bytes_per_step_token=_FLOAT_BYTES * (3 * hidden + 4 * (query + 2 * kv) + 4 * inner) + 64,
         workspace_bytes_per_seq=_FLOAT_BYTES * (2 * vocab + 2 * hidden),
         workspace_bytes_per_context_token=_FLOAT_BYTES * (rotary_dim(config) + 1),
+    )
+
+
+def packed_footprint(
+    model: StoredModel, dtype: str, matrix_bytes: Callable[[str, tuple[int, int]], int]
+) -> Footprint:
+    """As footprint, for a backend that keeps matrices in a form of its own: matrix_bytes(stored kind, shape)."""
+    config = model.config
+    plain = footprint(config, dtype)
+    weights, largest = 0, 0
+    for name, shape in architecture(config).shapes(config).items():
+        if len(shape) == 1:
+            weights += _FLOAT_BYTES * shape[0]
+            continue
+        matrix = model.matrix(name)
+        weights += matrix_bytes(matrix.kind, matrix.shape)
+        largest = max(largest, math.prod(shape))
+    query, kv = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    hidden, inner = config.hidden_size, config.intermediate_size
+    row = hidden + 2 * query + 2 * kv + 2 * inner + max(hidden, query, inner)
+    return replace(
+        plain,
+        weights_bytes=weights,
+        workspace_bytes=PACKED_ATTENTION_BYTES + _FLOAT_BYTES * largest,
+        workspace_bytes_per_step_token=_FLOAT_BYTES * row + 64,
     )
 
 

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from noria.config.errors import ConfigError
+from noria.kernels import select
+from noria.kernels.native import support
+from noria.kernels.ops import BackendOptions, CacheShape
+from noria.kernels.select import Wanted, choose_backend, load_backend
+
+CACHE = CacheShape(num_layers=1, num_kv_heads=1, head_dim=4, block_size=4, num_blocks=1)
+WANTED = Wanted(dtype="float32", head_dim=64, block_size=16)
+
+
+def test_importing_the_rooms_imports_no_torch() -> None:
+    code = (
+        "import sys, noria.kernels.select, noria.models.build, noria.models.footprint;"
+        "print([name for name in sys.modules if name.split('.')[0] == 'torch'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_native_backend_is_the_best_one_where_it_serves_the_model() -> None:
+    chosen = choose_backend("auto", WANTED)
+    assert (chosen.name, chosen.is_fallback) == ("native", False)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"dtype": "float16"}, "it does not store float16, only float32 and bfloat16"),
+        ({"head_dim": 10}, "the model's head_dim is 10, no multiple of 8"),
+        ({"block_size": 4}, "block_size is 4, no multiple of 8"),
+    ],
+)
+def test_a_model_it_does_not_serve_runs_on_torch_or_is_refused_with_the_reason(
+    change: dict[str, object], reason: str
+) -> None:
+    wanted = replace(WANTED, **change)  # type: ignore[arg-type]
+    chosen = choose_backend("auto", wanted)
+    assert (chosen.name, chosen.is_fallback) == ("torch", True)
+    assert chosen.reason == f"the native backend cannot be used: {reason}"
+    with pytest.raises(ConfigError, match=f"the native backend cannot be used: {reason}"):
+        choose_backend("native", wanted)
+
+
+@pytest.mark.parametrize("flag", ["avx2", "fma", "f16c"])
+def test_on_a_cpu_without_its_instructions_torch_serves(monkeypatch: pytest.MonkeyPatch, flag: str) -> None:
+    monkeypatch.setattr(support, "cpu_flags", lambda: frozenset({"avx2", "fma", "f16c"} - {flag}))
+    chosen = choose_backend("auto", WANTED)
+    assert (chosen.name, chosen.is_fallback) == ("torch", True)
+    assert chosen.reason.endswith(f"this CPU lacks {flag}")
+
+
+def test_where_it_was_not_built_torch_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(support, "find_spec", lambda name: None)
+    assert choose_backend("auto", WANTED).name == "torch"
+    with pytest.raises(ConfigError, match="its library was not built when noria was installed"):
+        choose_backend("native", WANTED)
+
+
+def test_without_torch_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(select, "find_spec", lambda name: None)
+    with pytest.raises(
+        ConfigError, match="torch backend cannot be used: torch is not installed .pip install torch"
+    ):
+        choose_backend("torch", WANTED)
+    assert choose_backend("auto", WANTED).name == "native"
+    with pytest.raises(
+        ConfigError, match=r"no backend can run .* native: it does not .*; torch: torch is not"
+    ):
+        choose_backend("auto", replace(WANTED, dtype="float16"))
+
+
+def test_an_unknown_dtype_is_refused_with_those_supported() -> None:
+    options = BackendOptions("int3", "cpu", 1, CACHE)
+    with pytest.raises(ConfigError, match="'int3' is not supported; supported: float32, bfloat16, float16"):
+        load_backend("torch")(options)
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "flags"),
+    [
+        ("processor : 0\nflags\t\t: fpu avx2 fma\nflags\t\t: other\n", {"fpu", "avx2", "fma"}),
+        ("processor : 0\nFeatures : asimd\n", set()),
+        ("", set()),
+    ],
+)
+def test_the_flags_are_those_of_the_first_cpu(tmp_path: Path, cpuinfo: str, flags: set[str]) -> None:
+    (tmp_path / "cpuinfo").write_text(cpuinfo)
+    assert support.cpu_flags(tmp_path / "cpuinfo") == flags
+    assert support.cpu_flags(tmp_path / "nothing") == frozenset()

@@ -1,0 +1,105 @@
+"""The native backend gives what the reference backend gives: the same weights, ops and cache, another way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from noria.config.model import RopeConfig
+from support_batches import Driver
+from support_models import MemoryFile, load, random_file, small_config
+from support_quantised import QUANTISED_KINDS, quantised_file
+
+EVERYTHING = {"qkv_bias": True, "output_bias": True, "mlp_bias": True}
+MODELS: list[dict[str, Any]] = [
+    {},
+    {"tie_word_embeddings": False, "vocab_size": 1000},
+    EVERYTHING,
+    {"architecture": "qwen3", "head_dim": 16, "num_kv_heads": 1},
+    {"architecture": "mistral", "windows": (5, 0)},
+    {"windows": (300, 40)},
+    {"num_heads": 7, "num_kv_heads": 1, "head_dim": 24, "hidden_size": 33, "intermediate_size": 35},
+    {"num_heads": 5, "num_kv_heads": 1, "head_dim": 128},
+    {"num_heads": 3, "num_kv_heads": 3, "head_dim": 80},
+    {"hidden_act": "gelu_pytorch_tanh"},
+    {"rope": RopeConfig(rotary_dim=4)},
+    {"rope": RopeConfig("linear", theta=500.0, factor=4.0)},
+]
+
+
+def logits_of(file: MemoryFile, backend: str, dtype: str = "float32") -> np.ndarray:
+    driver = Driver(load(file, 16, 40, backend_name=backend, dtype=dtype, num_threads=2), 16, 40)
+    sequence = driver.add(np.random.default_rng(1).integers(0, file.config.vocab_size, 560).tolist())
+    driver.step([(sequence, 300)])
+    while driver.remaining(sequence):
+        driver.step([(sequence, min(53, driver.remaining(sequence)))])
+    return driver.logits(sequence)
+
+
+@pytest.mark.parametrize("file_format", ["safetensors", "gguf"])
+@pytest.mark.parametrize("overrides", MODELS)
+def test_float32_logits_are_those_of_the_reference(overrides: dict[str, Any], file_format: str) -> None:
+    file = random_file(small_config(**overrides), file_format)
+    expected = logits_of(file, "torch")
+    np.testing.assert_allclose(logits_of(file, "native"), expected, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("overrides", MODELS[:4])
+def test_bfloat16_logits_differ_by_what_rounding_keys_and_values_explains(overrides: dict[str, Any]) -> None:
+    file = random_file(small_config(**overrides))
+    expected, exact = logits_of(file, "torch", "bfloat16"), logits_of(file, "torch")
+    found = logits_of(file, "native", "bfloat16")
+    assert np.abs(found - expected).max() < np.abs(expected - exact).max() / 4
+
+
+@pytest.mark.parametrize("file_format", ["safetensors", "gguf"])
+@pytest.mark.parametrize("kind", QUANTISED_KINDS)
+def test_quantised_models_differ_from_their_numbers_by_int8_activations_only(
+    kind: str, file_format: str
+) -> None:
+    file = quantised_file(small_config(**EVERYTHING, **QUANTISABLE), kind, file_format)
+    expected = logits_of(file, "torch")
+    error = logits_of(file, "native") - expected
+    assert np.sqrt((error**2).mean()) < 0.03 * expected.std()
+
+
+QUANTISABLE: dict[str, Any] = {
+    "num_heads": 8,
+    "num_kv_heads": 2,
+    "head_dim": 32,
+    "hidden_size": 256,
+    "intermediate_size": 512,
+}
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        {"v_proj": "Q6_K", "down": "Q6_K"},
+        {"k_proj": "Q8_0", "v_proj": "Q5_0"},
+        {"up_proj": "Q8_0"},
+        {"v_proj": "F32", "gate": "F32"},
+        {"embed": "F32", "down": "BF16"},
+    ],
+)
+def test_tensors_of_different_kinds_stand_beside_each_other(kinds: dict[str, str]) -> None:
+    file = quantised_file(small_config(**EVERYTHING, **QUANTISABLE), "Q4_K", kinds=kinds)
+    expected = logits_of(file, "torch")
+    error = logits_of(file, "native") - expected
+    assert np.sqrt((error**2).mean()) < 0.03 * expected.std()
+
+
+def test_copied_blocks_serve_another_sequence() -> None:
+    model = load(random_file(small_config()), 8, 8, backend_name="native")
+    driver = Driver(model, 8, 8)
+    first = driver.add(list(range(16)))
+    driver.run_alone(first)
+    batch = driver.batch([(driver.add_sharing(first, [13]), 1)])
+    expected = model.forward(batch)
+    blocks = batch.block_tables[0, :2].tolist()
+    free = [block for block in range(8) if block not in batch.block_tables[0]][:2]
+    model.copy_blocks(list(zip(blocks, free, strict=True)))
+    batch.block_tables[0, :2] = free
+    np.testing.assert_array_equal(model.forward(batch), expected)

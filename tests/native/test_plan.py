@@ -1,0 +1,128 @@
+"""What a recorded plan and its cache refuse, with the numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from noria.config.errors import ConfigError
+from noria.kernels.batch import Batch
+from noria.kernels.native import _native
+from noria.kernels.native.backend import NativeBackend
+from noria.kernels.native.sizes import matrix_sizes
+from noria.kernels.ops import BackendOptions, CacheShape
+from noria.models.build import BuiltModel
+from support_models import load, random_file, small_config
+from support_quantised import QUANTISED_KINDS
+
+SHAPE = {"num_layers": 2, "num_kv_heads": 2, "head_dim": 8, "block_size": 16, "num_blocks": 4}
+
+
+def model() -> BuiltModel:
+    return load(random_file(small_config()), 16, 4, backend_name="native", max_model_len=64)
+
+
+def ints(*numbers: int) -> np.ndarray:
+    return np.array(numbers, np.int32)
+
+
+GOOD = Batch(
+    token_ids=ints(5, 6, 7),
+    positions=ints(0, 1, 0),
+    slots=ints(0, 1, 16),
+    query_starts=ints(0, 2, 3),
+    context_lens=ints(2, 1),
+    block_tables=np.array([[0], [1]], np.int32),
+    logit_rows=ints(1, 2),
+)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("token_ids", ints(5, 97, 7), r"token_ids\[1\] is 97; it must be at least 0 and below 97"),
+        ("token_ids", ints(-1, 6, 7), r"token_ids\[0\] is -1"),
+        ("token_ids", ints(5, 6), "positions has the length 3; it must be 2"),
+        ("positions", ints(0, 64, 0), r"positions\[1\] is 64; it must be at least 0 and below 64"),
+        ("slots", ints(0, 1, 64), r"slots\[2\] is 64; it must be at least 0 and below 64"),
+        ("slots", ints(0), "slots has the length 1; it must be 3"),
+        ("query_starts", ints(0, 2), "query_starts has the length 2; it must be 3"),
+        ("query_starts", ints(1, 2, 3), r"query_starts\[0\] is 1; it must be 0"),
+        ("query_starts", ints(0, 2, 4), "the end of query_starts is 4; there are 3 tokens"),
+        ("query_starts", ints(0, 3, 3), "the context of sequence 0 is 2; it has 3 new tokens"),
+        ("query_starts", ints(0, 0, 3), "the number of tokens of sequence 0 is 0; at least 1"),
+        ("query_starts", ints(0, -1, 3), "the number of tokens of sequence 0 is -1; at least 1"),
+        ("context_lens", ints(1, 1), "the context of sequence 0 is 1; it has 2 new tokens"),
+        ("context_lens", ints(17, 1), "block_tables is 1; the context of sequence 0 takes 2"),
+        ("block_tables", np.array([[0], [4]], np.int32), r"block_tables\[0\] is 4; .* below 4"),
+        ("block_tables", np.array([[0]], np.int32), "block_tables has the length 1; it must be 2"),
+        ("logit_rows", ints(1, 3), r"logit_rows\[1\] is 3; it must be at least 0 and below 3"),
+    ],
+)
+def test_a_batch_that_does_not_fit_is_refused_with_the_numbers(
+    field: str, value: np.ndarray, message: str
+) -> None:
+    built = model()
+    expected = built.forward(GOOD)
+    with pytest.raises(ValueError, match=message):
+        built.forward(replace(GOOD, **{field: value}))
+    np.testing.assert_array_equal(built.forward(GOOD), expected)
+
+
+def test_a_batch_may_want_no_logits() -> None:
+    assert model().forward(replace(GOOD, logit_rows=ints())).shape == (0, 97)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"head_dim": 12}, "head_dim is 12; it must be a positive multiple of 8"),
+        ({"block_size": 4}, "block_size is 4; it must be a positive multiple of 8"),
+        ({"num_layers": 0}, "num_layers is 0; it must be positive"),
+        ({"num_kv_heads": -1}, "num_kv_heads is -1; it must be positive"),
+        ({"num_blocks": 0}, "num_blocks is 0; it must be positive"),
+    ],
+)
+def test_a_cache_of_an_impossible_shape_is_refused(change: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        _native.KvCache(_native.CacheShape(**{**SHAPE, **change}), "float32")
+
+
+def test_a_cache_holds_float32_or_bfloat16() -> None:
+    with pytest.raises(ValueError, match="cannot hold float16; it holds float32 or bfloat16"):
+        _native.KvCache(_native.CacheShape(**SHAPE), "float16")
+
+
+@pytest.mark.parametrize("pair", [(0, 4), (4, 0), (-1, 0), (0, -1)])
+def test_only_blocks_of_the_cache_are_copied(pair: tuple[int, int]) -> None:
+    with pytest.raises(IndexError, match=f"block {4 if 4 in pair else -1} of 4"):
+        _native.KvCache(_native.CacheShape(**SHAPE), "float32").copy_block(*pair)
+
+
+def test_no_thread_at_all_is_refused() -> None:
+    with pytest.raises(ValueError, match="num_threads is 0; at least 1"):
+        _native.Pool(0)
+
+
+@pytest.mark.parametrize("change", [{"head_dim": 12}, {"block_size": 4}])
+def test_the_backend_refuses_what_it_cannot_serve(change: dict[str, Any]) -> None:
+    options = BackendOptions("float32", "cpu", 1, CacheShape(**{**SHAPE, **change}))
+    with pytest.raises(ConfigError, match="the native backend cannot serve this model: .* no multiple of 8"):
+        NativeBackend(options)
+
+
+@pytest.mark.parametrize("num_rows", [1, 64, 100])
+@pytest.mark.parametrize("kind", QUANTISED_KINDS)
+def test_quantised_weights_take_the_bytes_foretold(kind: str, num_rows: int) -> None:
+    packed = _native.LinearWeight.of_blocks(kind, num_rows, 512)
+    assert packed.num_bytes == matrix_sizes("float32")(kind, (num_rows, 512))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("width", [1, 8, 33])
+def test_other_weights_take_the_bytes_foretold(dtype: str, width: int) -> None:
+    packed = _native.LinearWeight.of_floats(dtype, 100, width)
+    assert packed.num_bytes == matrix_sizes(dtype)("F16", (100, width))
