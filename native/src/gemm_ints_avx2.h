@@ -93,9 +93,31 @@ inline void prefetch(const uint8_t* at) { _mm_prefetch(reinterpret_cast<const ch
 constexpr int kMaxRows = 3;
 inline int rows_at_once(int64_t left) { return left == 4 ? 2 : left < kMaxRows ? int(left) : kMaxRows; }
 
-// Tile<kRows>::run(weight, tile, x, row, out) for every tile of a panel and all rows.
-template <template <int> class Tile>
-void run_panel(const PackedLinear& weight, const uint8_t* panel, const Activations& x, int64_t begin, int64_t end,
+// kRows rows of x times 16 columns. Sums says how a group is summed:
+//   rows(x): the form of the activations that it takes
+//   sum<kGroup, kRows>(codes, x, stride, sums): the products of a group, in 32 bits
+template <class Sums, int kGroup, bool kMinima, int kRows>
+void run_tile(const PackedLinear& weight, const uint8_t* tile, const QuantRows& x, int64_t row, float* out) {
+  GroupScales<kGroup, kMinima> scales(weight.format);
+  F8 totals[kRows][2];
+  for (int r = 0; r < kRows; ++r) totals[r][0] = totals[r][1] = F8::zero();
+  const auto* activations = Sums::rows(x) + row * x.k;
+  const int64_t num_groups = weight.num_groups();
+  for (int64_t g = 0; g < num_groups; ++g) {
+    I32x8 sums[kRows][2];
+    Sums::template sum<kGroup, kRows>(tile, activations, x.k, sums);
+    scales.load(tile);
+    for (int r = 0; r < kRows; ++r) scales.add(x, row + r, g, sums[r], totals[r]);
+    tile += weight.format.group_bytes();
+    activations += kGroup;
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int c = 0; c < 2; ++c) totals[r][c].store(out + r * kPanelColumns + c * 8);
+  }
+}
+
+template <class Sums, int kGroup, bool kMinima>
+void run_panel(const PackedLinear& weight, const uint8_t* panel, const QuantRows& x, int64_t begin, int64_t end,
                float* out) {
   for (int t = 0; t < kPanelTiles; ++t) {
     const uint8_t* tile = panel + t * weight.tile_bytes();
@@ -103,24 +125,26 @@ void run_panel(const PackedLinear& weight, const uint8_t* panel, const Activatio
       float* to = out + (row - begin) * kPanelColumns + t * kTileColumns;
       const int count = rows_at_once(end - row);
       switch (count) {
-        case 1: Tile<1>::run(weight, tile, x.quants, row, to); break;
-        case 2: Tile<2>::run(weight, tile, x.quants, row, to); break;
-        default: Tile<3>::run(weight, tile, x.quants, row, to);
+        case 1: run_tile<Sums, kGroup, kMinima, 1>(weight, tile, x, row, to); break;
+        case 2: run_tile<Sums, kGroup, kMinima, 2>(weight, tile, x, row, to); break;
+        default: run_tile<Sums, kGroup, kMinima, 3>(weight, tile, x, row, to);
       }
       row += count;
     }
   }
 }
 
-// The format's group and minima made constants: Kernel<kGroup, kMinima>::template Tile<kRows>.
-template <template <int, bool> class Kernel>
-PanelKernel panel_of(const WeightFormat& format) {
+// The format's group and minima made constants.
+template <class Sums>
+void run_quantised(const PackedLinear& weight, const uint8_t* panel, const Activations& x, int64_t begin, int64_t end,
+                   float* out) {
+  const WeightFormat& format = weight.format;
   if (format.group == 32) {
-    return format.has_minima ? run_panel<Kernel<32, true>::template Tile>
-                             : run_panel<Kernel<32, false>::template Tile>;
+    const auto run = format.has_minima ? run_panel<Sums, 32, true> : run_panel<Sums, 32, false>;
+    return run(weight, panel, x.quants, begin, end, out);
   }
-  return format.has_minima ? run_panel<Kernel<16, true>::template Tile>
-                           : run_panel<Kernel<16, false>::template Tile>;
+  const auto run = format.has_minima ? run_panel<Sums, 16, true> : run_panel<Sums, 16, false>;
+  run(weight, panel, x.quants, begin, end, out);
 }
 
 }  // namespace noria
