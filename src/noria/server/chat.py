@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from noria.sampling.params import SamplingParams
 from noria.server import answer
-from noria.server.common_fields import check_common, reply_head, reply_options, token_names
+from noria.server.common_fields import begin_reply, check_common, reply_head
 from noria.server.encoders.chat import ChatEncoder
 from noria.server.errors import ApiError
 from noria.server.protocol.body import read_body
@@ -15,7 +15,6 @@ from noria.server.protocol.chat import ChatCompletionRequest
 from noria.server.protocol.messages import final_assistant_text, template_messages
 from noria.server.protocol.sampling import fit_to_context, sampling_params
 from noria.server.service import Service
-from noria.server.turn import TurnRequest
 from noria.tokenize.chat_template import ChatOptions
 
 
@@ -30,27 +29,14 @@ async def create_chat_completion(service: Service, request: Request) -> Response
     if not prompt:
         raise ApiError("messages make an empty prompt; it needs at least one token", param="messages")
     params = fit_to_context(params, len(prompt), service.served.max_model_len, "messages")
+    echoed = final_assistant_text(messages) if fields.echo else ""
 
     head = reply_head(request, fields, "chatcmpl", model)
-    turn = service.begin(
-        TurnRequest(
-            service.engine_request_id(head.id),
-            (tuple(prompt),),
-            (params,),
-            fields.priority or 0,
-            fields.cache_salt or "",
-        )
-    )
-    encoder = ChatEncoder(
-        turn,
-        head,
-        reply_options(fields, service, bool(fields.logprobs)),
-        token_names(fields, service),
-        final_assistant_text(messages) if fields.echo else "",
-    )
+    reply = begin_reply(service, fields, head, (tuple(prompt),), (params,), bool(fields.logprobs))
+    encoder = ChatEncoder(reply, echoed)
     if fields.stream:
-        return answer.stream(turn, encoder, service.options.sse_keep_alive_interval)
-    return await answer.whole(request, turn, encoder)
+        return answer.stream(reply.turn, encoder, service.options.sse_keep_alive_interval)
+    return await answer.whole(request, reply.turn, encoder)
 
 
 def _sampling(fields: ChatCompletionRequest, service: Service) -> SamplingParams:

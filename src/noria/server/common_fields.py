@@ -6,13 +6,15 @@ import time
 
 from starlette.requests import Request
 
-from noria.server.encoders.reply import ReplyHead, ReplyOptions
+from noria.sampling.params import SamplingParams
+from noria.server.encoders.reply import Reply, ReplyHead, ReplyOptions
 from noria.server.encoders.token_names import TokenNames
 from noria.server.errors import ApiError
 from noria.server.middleware import is_request_id
 from noria.server.protocol.fields import GenerationFields
 from noria.server.protocol.unsupported import check_unhonoured
 from noria.server.service import Service
+from noria.server.turn import TurnRequest
 
 _MAX_SALT = 128
 _SALT_TABOO = "@/\\\0"
@@ -50,7 +52,26 @@ def reply_head(request: Request, fields: GenerationFields, prefix: str, model: s
     return ReplyHead(f"{prefix}-{own_id}", int(time.time()), model)
 
 
-def reply_options(fields: GenerationFields, service: Service, logprobs: bool) -> ReplyOptions:
+def begin_reply(
+    service: Service,
+    fields: GenerationFields,
+    head: ReplyHead,
+    prompts: tuple[tuple[int, ...], ...],
+    params: tuple[SamplingParams, ...],
+    logprobs: bool,
+) -> Reply:
+    """Start generating. params: one a prompt. logprobs: whether the reply tells them.
+
+    Raises ApiError, RequestError and EngineError as `Service.begin` does.
+    """
+    options = _reply_options(fields, service, logprobs)
+    names = TokenNames(service.served.tokenizer, as_ids=bool(fields.return_tokens_as_token_ids))
+    request_id = service.engine_request_id(head.id)
+    asked = TurnRequest(request_id, prompts, params, fields.priority or 0, fields.cache_salt or "")
+    return Reply(service.begin(asked), head, options, names)
+
+
+def _reply_options(fields: GenerationFields, service: Service, logprobs: bool) -> ReplyOptions:
     stream_options = fields.stream_options
     include_usage = stream_options is not None and bool(stream_options.include_usage)
     return ReplyOptions(
@@ -61,7 +82,3 @@ def reply_options(fields: GenerationFields, service: Service, logprobs: bool) ->
         prompt_logprobs=fields.prompt_logprobs is not None,
         token_ids=bool(fields.return_token_ids),
     )
-
-
-def token_names(fields: GenerationFields, service: Service) -> TokenNames:
-    return TokenNames(service.served.tokenizer, as_ids=bool(fields.return_tokens_as_token_ids))

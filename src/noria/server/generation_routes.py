@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from fastapi import APIRouter, Response
+from pydantic import BaseModel
 from starlette.requests import Request
 
 from noria.server.chat import create_chat_completion
@@ -25,25 +27,32 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 
+Handler = Callable[[Service, Request], Awaitable[Response]]
+
+# path, what it does, its body, what answers it
+_ROUTES: tuple[tuple[str, str, type[BaseModel], Handler], ...] = (
+    ("/v1/chat/completions", "Answer a chat", ChatCompletionRequest, create_chat_completion),
+    ("/v1/completions", "Continue a text", CompletionRequest, create_completion),
+)
+
+
 def generation_routes(service: Service) -> APIRouter:
     routes = APIRouter(tags=["generation"])
-
-    @routes.post(
-        "/v1/chat/completions",
-        summary="Answer a chat",
-        responses=_RESPONSES,
-        openapi_extra=describe_body(ChatCompletionRequest),
-    )
-    async def chat_completions(request: Request) -> Response:
-        return await create_chat_completion(service, request)
-
-    @routes.post(
-        "/v1/completions",
-        summary="Continue a text",
-        responses=_RESPONSES,
-        openapi_extra=describe_body(CompletionRequest),
-    )
-    async def completions(request: Request) -> Response:
-        return await create_completion(service, request)
-
+    for path, summary, body, handler in _ROUTES:
+        routes.add_api_route(
+            path,
+            _endpoint(service, handler),
+            methods=["POST"],
+            name=handler.__name__,
+            summary=summary,
+            responses=_RESPONSES,
+            openapi_extra=describe_body(body),
+        )
     return routes
+
+
+def _endpoint(service: Service, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        return await handler(service, request)
+
+    return endpoint

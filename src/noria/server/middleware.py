@@ -11,6 +11,7 @@ import logging
 import re
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -46,16 +47,32 @@ def is_request_id(text: str) -> bool:
     return _REQUEST_ID.fullmatch(text) is not None
 
 
-class RequestIdMiddleware:
-    """Answers with the client's X-Request-Id, or one of ours, which handlers find in `scope["state"]`."""
+class HttpLayer(ABC):
+    """A layer around an ASGI app: `handle` sees what it is for, all else passes it by.
+
+    sees_probes: whether PROBES are for it, or only other HTTP requests.
+    """
+
+    sees_probes = True
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] == "http" and (self.sees_probes or not _is_probe(scope)):
+            await self.handle(scope, receive, send)
+        else:
             await self._app(scope, receive, send)
-            return
+
+    @abstractmethod
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or have the app answer."""
+
+
+class RequestIdMiddleware(HttpLayer):
+    """Answers with the client's X-Request-Id, or one of ours, which handlers find in `scope["state"]`."""
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         stated = Headers(scope=scope).get("x-request-id", "")
         request_id = stated if is_request_id(stated) else uuid.uuid4().hex
         scope.setdefault("state", {})["request_id"] = request_id
@@ -68,17 +85,16 @@ class RequestIdMiddleware:
         await self._app(scope, receive, send_with_id)
 
 
-class HttpMetricsMiddleware:
+class HttpMetricsMiddleware(HttpLayer):
     """Measures requests by method, route and status class."""
 
+    sees_probes = False
+
     def __init__(self, app: ASGIApp, metrics: HttpMetrics) -> None:
-        self._app = app
+        super().__init__(app)
         self._metrics = metrics
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or _is_probe(scope):
-            await self._app(scope, receive, send)
-            return
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         start_s = time.perf_counter()
         status, num_bytes = _CLIENT_GONE, 0
 
@@ -109,16 +125,10 @@ def _handler(scope: Scope) -> str:
     return getattr(route, "path", None) or "none"
 
 
-class ErrorBoundary:
+class ErrorBoundary(HttpLayer):
     """Turns an exception that nothing else handled into a 500 that tells nothing, and logs it."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         has_started = False
 
         async def watched_send(message: Message) -> None:
@@ -138,16 +148,18 @@ class ErrorBoundary:
             await internal_error().response()(scope, receive, send)
 
 
-class ApiKeyMiddleware:
+class ApiKeyMiddleware(HttpLayer):
     """Lets through who knows one of the keys (`Authorization: Bearer KEY`), and probes."""
 
+    sees_probes = False
+
     def __init__(self, app: ASGIApp, api_keys: Sequence[str]) -> None:
-        self._app = app
+        super().__init__(app)
         # Digests have one length, so that comparing them takes the same time whatever was sent.
         self._digests = [_digest(key.encode()) for key in api_keys]
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or _is_probe(scope) or self._knows_key(scope):
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._knows_key(scope):
             await self._app(scope, receive, send)
             return
         error = ApiError(
@@ -170,17 +182,14 @@ def _digest(key: bytes) -> bytes:
     return hashlib.sha256(key).digest()
 
 
-class BodyLimitMiddleware:
+class BodyLimitMiddleware(HttpLayer):
     """Refuses a body above the limit: by its stated length at once, else as soon as it has grown past it."""
 
     def __init__(self, app: ASGIApp, max_body_bytes: int) -> None:
-        self._app = app
+        super().__init__(app)
         self._max_bytes = max_body_bytes
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if _stated_length(scope) > self._max_bytes:
             await self._error().response()(scope, receive, send)
             return
@@ -200,18 +209,17 @@ class BodyLimitMiddleware:
         return ApiError(f"The body is larger than {self._max_bytes} bytes, the most this server reads.", 413)
 
 
-class GateMiddleware:
+class GateMiddleware(HttpLayer):
     """Counts the requests inside; while the server drains, refuses new ones with 503 and Retry-After."""
 
+    sees_probes = False
+
     def __init__(self, app: ASGIApp, gate: Gate, http_metrics: HttpMetrics) -> None:
-        self._app = app
+        super().__init__(app)
         self._gate = gate
         self._metrics = http_metrics
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or _is_probe(scope):
-            await self._app(scope, receive, send)
-            return
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._gate.is_draining:
             self._metrics.count_rejection("draining")
             error = unavailable("The server is shutting down and takes no new requests.", retry_after_s=5)

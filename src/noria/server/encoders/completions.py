@@ -9,41 +9,23 @@ import orjson
 
 from noria.core.plan import TokenLogprobs
 from noria.server.encoders.echo import EchoedPrompt
-from noria.server.encoders.reply import (
-    DONE_FRAME,
-    ChoiceResult,
-    ChunkTemplate,
-    ReplyHead,
-    ReplyOptions,
-    frame,
-    members_of,
-    usage_object,
-)
-from noria.server.encoders.token_names import TokenNames, finite
-from noria.server.turn import ChoiceEvent, Turn
+from noria.server.encoders.reply import ChoiceResult, Reply, members_of
+from noria.server.encoders.token_names import finite
+from noria.server.turn import ChoiceEvent
 
+_KIND = "text_completion"
 _PLAIN_REST = b',"logprobs":null,"finish_reason":null,"stop_reason":null'
 
 
 class CompletionEncoder:
     """echoes: the prompts, when choices begin with theirs; else empty."""
 
-    def __init__(
-        self,
-        turn: Turn,
-        head: ReplyHead,
-        options: ReplyOptions,
-        names: TokenNames,
-        echoes: Sequence[EchoedPrompt] = (),
-    ) -> None:
-        self._turn = turn
-        self._head = head
-        self._options = options
-        self._names = names
+    def __init__(self, reply: Reply, echoes: Sequence[EchoedPrompt] = ()) -> None:
+        self._reply = reply
+        self._options = reply.options
+        self._names = reply.names
         self._echoes = echoes
-        self._templates = [
-            ChunkTemplate(head, "text_completion", index, "text") for index in range(turn.num_choices)
-        ]
+        self._templates = reply.templates(_KIND, "text")
         # Streams: choices that have not given their prompt back, with what is known of its log-probabilities.
         self._unechoed: dict[int, list[TokenLogprobs]] = {}
         self._told_prompts: set[int] = set()  # streams: choices whose prompt's ids have been told
@@ -58,30 +40,16 @@ class CompletionEncoder:
 
     def encode(self, event: ChoiceEvent) -> bytes:
         frames = self._echo(event) if event.index in self._unechoed else b""
-        tells_tokens = event.token_ids and (self._options.logprobs or self._options.token_ids)
-        if not event.text and event.finish is None and not tells_tokens:
+        if self._reply.is_silent(event):
             return frames
         template = self._templates[event.index]
         return frames + template.chunk(orjson.dumps(event.text), self._rest(event), self._members())
 
     def end(self) -> bytes:
-        if not self._options.include_usage:
-            return DONE_FRAME
-        return frame(self._reply([])) + DONE_FRAME
+        return self._reply.closing(_KIND)
 
     def whole(self, choices: list[ChoiceResult]) -> dict[str, Any]:
-        return self._reply([self._choice(choice) for choice in choices])
-
-    def _reply(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
-        head = self._head
-        return {
-            "id": head.id,
-            "object": "text_completion",
-            "created": head.created,
-            "model": head.model,
-            "choices": choices,
-            "usage": usage_object(self._turn.usage(), self._options.cached_tokens),
-        }
+        return self._reply.body(_KIND, [self._choice(choice) for choice in choices])
 
     def _choice(self, result: ChoiceResult) -> dict[str, Any]:
         echo = self._echo_of(result.index)
@@ -100,8 +68,7 @@ class CompletionEncoder:
                 arrays = {name: prompt[name] + values for name, values in arrays.items()}
             choice["logprobs"] = arrays
         if self._options.prompt_logprobs:
-            entries = [self._names.prompt_entry(item) for item in result.prompt_logprobs]
-            choice["prompt_logprobs"] = [None, *entries]
+            choice["prompt_logprobs"] = self._reply.prompt_logprobs(result)
         if self._options.token_ids:
             choice["token_ids"] = result.token_ids
             choice["prompt_token_ids"] = self._prompt_of(result.index)
@@ -126,7 +93,7 @@ class CompletionEncoder:
         return self._templates[index].chunk(orjson.dumps(echo.text), rest, self._members())
 
     def _rest(self, event: ChoiceEvent) -> bytes:
-        if event.finish is None and not self._options.logprobs and not self._options.token_ids:
+        if self._reply.is_text_alone(event):
             return _PLAIN_REST
         arrays = None
         if self._options.logprobs and event.logprobs:
@@ -150,10 +117,10 @@ class CompletionEncoder:
         return {"prompt_token_ids": self._prompt_of(index)}
 
     def _prompt_of(self, index: int) -> Sequence[int]:
-        return self._turn.request.prompts[index // self._turn.request.n]
+        return self._reply.turn.request.prompts[index // self._reply.turn.request.n]
 
     def _echo_of(self, index: int) -> EchoedPrompt | None:
-        return self._echoes[index // self._turn.request.n] if self._echoes else None
+        return self._echoes[index // self._reply.turn.request.n] if self._echoes else None
 
     def _prompt_arrays(self, echo: EchoedPrompt, logprobs: Sequence[TokenLogprobs]) -> dict[str, list]:
         rest = self._arrays(logprobs, echo.text_offsets[1:])
@@ -174,6 +141,4 @@ class CompletionEncoder:
         }
 
     def _members(self) -> bytes:
-        if not self._options.continuous_usage:
-            return b""
-        return members_of({"usage": usage_object(self._turn.usage(), self._options.cached_tokens)})
+        return members_of(self._reply.chunk_usage())

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 import orjson
 
 from noria.core.plan import TokenLogprobs
-from noria.server.turn import ChoiceEvent, Turn, Usage
+from noria.server.encoders.token_names import TokenNames
+from noria.server.turn import ChoiceEvent, Turn
 
 DONE_FRAME = b"data: [DONE]\n\n"
 KEEP_ALIVE_FRAME = b": keep-alive\n\n"
@@ -101,17 +102,6 @@ def _add_all(results: list[ChoiceResult], events: Iterable[ChoiceEvent]) -> None
         results[event.index].add(event)
 
 
-def usage_object(usage: Usage, tells_cached: bool) -> dict[str, Any]:
-    """`usage` as clients know it."""
-    return {
-        "prompt_tokens": usage.num_prompt,
-        "completion_tokens": usage.num_output,
-        "total_tokens": usage.num_prompt + usage.num_output,
-        "prompt_tokens_details": {"cached_tokens": usage.num_cached} if tells_cached else None,
-        "completion_tokens_details": None,
-    }
-
-
 class ChunkTemplate:
     """Chunks of one choice. Their unchanging head and tail are encoded once; only what is new is escaped.
 
@@ -131,3 +121,64 @@ class ChunkTemplate:
 def members_of(values: dict[str, Any]) -> bytes:
     """JSON members to follow others, each with its comma; nothing for none."""
     return b"," + orjson.dumps(values)[1:-1] if values else b""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the encoders of all protocols build on.
+
+    kind, in the methods: the `object` that the protocol calls a whole reply, or a chunk of a stream.
+    """
+
+    turn: Turn
+    head: ReplyHead
+    options: ReplyOptions
+    names: TokenNames
+
+    def templates(self, kind: str, payload_name: str) -> list[ChunkTemplate]:
+        """One for each choice."""
+        return [ChunkTemplate(self.head, kind, index, payload_name) for index in range(self.turn.num_choices)]
+
+    def body(self, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        head = self.head
+        return {
+            "id": head.id,
+            "object": kind,
+            "created": head.created,
+            "model": head.model,
+            "choices": choices,
+            "usage": self.usage(),
+        }
+
+    def closing(self, kind: str) -> bytes:
+        """What a stream ends with: usage where it is asked for, and the end mark."""
+        return (frame(self.body(kind, [])) if self.options.include_usage else b"") + DONE_FRAME
+
+    def is_silent(self, event: ChoiceEvent) -> bool:
+        """There is nothing to say of it."""
+        tells_tokens = event.token_ids and (self.options.logprobs or self.options.token_ids)
+        return not event.text and event.finish is None and not tells_tokens
+
+    def is_text_alone(self, event: ChoiceEvent) -> bool:
+        """There is nothing to say of it but its text."""
+        return event.finish is None and not self.options.logprobs and not self.options.token_ids
+
+    def prompt_logprobs(self, result: ChoiceResult) -> list[dict[str, Any] | None]:
+        """An item a prompt token; the first has no log-probability."""
+        return [None, *(self.names.prompt_entry(item) for item in result.prompt_logprobs)]
+
+    def usage(self) -> dict[str, Any]:
+        """Of what has been said so far, as clients know it."""
+        usage = self.turn.usage()
+        cached = {"cached_tokens": usage.num_cached} if self.options.cached_tokens else None
+        return {
+            "prompt_tokens": usage.num_prompt,
+            "completion_tokens": usage.num_output,
+            "total_tokens": usage.num_prompt + usage.num_output,
+            "prompt_tokens_details": cached,
+            "completion_tokens_details": None,
+        }
+
+    def chunk_usage(self) -> dict[str, Any]:
+        """The member that a chunk tells usage with, where every chunk does."""
+        return {"usage": self.usage()} if self.options.continuous_usage else {}
