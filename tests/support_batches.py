@@ -35,6 +35,28 @@ class Driver:
         self._logits.append([])
         return len(self._tokens) - 1
 
+    def add_sharing(self, first: int, token_ids: Sequence[int]) -> int:
+        """A sequence that continues what `first` has computed, in the same blocks, all of them full."""
+        num_shared = self._computed[first]
+        assert num_shared % self._block_size == 0, (
+            f"{num_shared} tokens do not fill blocks of {self._block_size}"
+        )
+        sequence = self.add([*self._tokens[first][:num_shared], *token_ids])
+        self._tables[sequence] = self._tables[first][: num_shared // self._block_size]
+        self._computed[sequence] = num_shared
+        return sequence
+
+    def table(self, sequence: int) -> list[int]:
+        """The blocks of a sequence, in order."""
+        return list(self._tables[sequence])
+
+    def take_block(self) -> int:
+        """A free block, for the caller to use."""
+        return self._free.pop()
+
+    def replace_blocks(self, sequence: int, blocks: Sequence[int]) -> None:
+        self._tables[sequence] = list(blocks)
+
     def remaining(self, sequence: int) -> int:
         return len(self._tokens[sequence]) - self._computed[sequence]
 

@@ -17,20 +17,28 @@ class KvCache:
     def __init__(self, shape: CacheShape, dtype: torch.dtype, device: str) -> None:
         self.shape = shape
         self.zero_slot = shape.num_blocks * shape.block_size
-        size = (shape.num_layers, 2, shape.num_kv_heads, self.zero_slot + 1, shape.head_dim)
+        num_slots = self.zero_slot + 1
+        size = (shape.num_layers, 2, shape.num_kv_heads, num_slots, shape.head_dim)
         self._kv = torch.empty(size, dtype=dtype, device=device)
         self._kv[:, :, :, self.zero_slot] = 0
+        # By layer: keys and values, each [Hkv * slots, D].
+        self._flat = [layer.unbind() for layer in self._kv.flatten(2, 3).unbind()]
+        self._head_starts = torch.arange(shape.num_kv_heads, device=device)[:, None] * num_slots
 
-    def write(self, layer: int, slots: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
-        """slots: [T]; keys, values: [T, Hkv, D] float32, rounded to the cache's dtype."""
-        for part, new in zip(self._kv[layer], (keys, values), strict=True):
-            part.index_copy_(1, slots, new.transpose(0, 1).to(part.dtype))
+    def rows(self, slots: torch.Tensor) -> torch.Tensor:
+        """slots: [..., n] -> where their KV lies in each head, [..., Hkv, n]; for `write` and `gather`."""
+        return slots.unsqueeze(-2) + self._head_starts
 
-    def gather(self, layer: int, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """slots: [n, m] -> keys and values [Hkv * n, m, D] float32."""
-        keys, values = (part.index_select(1, slots.flatten()).float() for part in self._kv[layer])
-        shape = (-1, slots.shape[1], self.shape.head_dim)
-        return keys.view(shape), values.view(shape)
+    def write(self, layer: int, rows: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """rows: [Hkv, T]; keys, values: [T, Hkv, D] float32, rounded to the cache's dtype."""
+        for part, new in zip(self._flat[layer], (keys, values), strict=True):
+            part.index_copy_(0, rows.flatten(), new.transpose(0, 1).flatten(0, 1).to(part.dtype))
+
+    def gather(self, layer: int, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """rows: [n, Hkv, m] -> keys and values [n * Hkv, m, D] float32."""
+        shape = (-1, rows.shape[-1], self.shape.head_dim)
+        keys, values = (part.index_select(0, rows.flatten()) for part in self._flat[layer])
+        return keys.float().view(shape), values.float().view(shape)
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
         blocks = self._kv[:, :, :, : self.zero_slot].unflatten(3, (-1, self.shape.block_size))

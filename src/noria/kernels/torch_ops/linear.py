@@ -29,13 +29,18 @@ def linear(x: torch.Tensor, weight: LinearWeight, pieces: tuple[int, ...]) -> to
     A weight stored in 16 bits is widened panel by panel: products and sums are float32 in every dtype.
     """
     out = torch.empty(x.shape[0], weight.matrix.shape[0], device=x.device)
-    for panel, columns in zip(_widened(weight.matrix), out.split(PANEL_ROWS, 1), strict=True):
-        for rows, target in zip(x.split(pieces), columns.split(pieces), strict=True):
-            multiply(rows, panel, target)
+    left = 0
+    for panel in _widened(weight.matrix):
+        right, top = left + len(panel), 0
+        for count in pieces:
+            multiply(x[top : top + count], panel, out[top : top + count, left:right])
+            top += count
+        left = right
     return out if weight.bias is None else out.add_(weight.bias)
 
 
 def _widened(matrix: torch.Tensor) -> Iterator[torch.Tensor]:
+    """The panels in float32; each is valid until the next is taken."""
     panels = matrix.split(PANEL_ROWS)
     if matrix.dtype == torch.float32:
         yield from panels

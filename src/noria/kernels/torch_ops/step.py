@@ -11,14 +11,14 @@ from noria.kernels.batch import Batch
 from noria.kernels.ops import Activation, Attention, Norm, QkvProjection
 from noria.kernels.torch_ops.attention import PagedAttention
 from noria.kernels.torch_ops.cache import KvCache
-from noria.kernels.torch_ops.chunks import ChunkTable, chunk_table
+from noria.kernels.torch_ops.chunks import chunk_table
 from noria.kernels.torch_ops.linear import LinearWeight, linear
 from noria.kernels.torch_ops.pointwise import gated, rms_norm, rotate_
 from noria.kernels.torch_ops.safe_rows import SafeRows
 from noria.kernels.torch_ops.safe_tiles import SafeTiles
 from noria.kernels.torch_ops.splitting import split
 from noria.kernels.torch_ops.threads import torch_threads
-from noria.kernels.torch_ops.tiles import TileGroup, tile_groups
+from noria.kernels.torch_ops.tiles import TileGroup, TilePlanner
 
 _ROW_CALL_COST = 12  # rows: what a product costs beside its rows
 
@@ -44,9 +44,11 @@ class TorchOps:
         self._device = device
         self._pieces = split(len(batch.token_ids), safe.rows.counts, _ROW_CALL_COST)
         self._head_pieces = split(len(batch.logit_rows), safe.rows.counts, _ROW_CALL_COST)
-        self._slots = self._tensor(batch.slots)
+        self._num_tokens = len(batch.token_ids)
+        self._cache_rows = cache.rows(self._tensor(batch.slots))
         self._positions = self._padded(batch.positions, self._pieces)
-        self._chunks: ChunkTable = chunk_table(batch, cache.shape, cache.zero_slot)
+        chunks = chunk_table(batch, cache.shape, cache.zero_slot)
+        self._planner = TilePlanner(batch, chunks, safe.tiles, device)
         self._groups: dict[int, tuple[TileGroup, ...]] = {}  # by window
         self._turns: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by table
 
@@ -63,15 +65,15 @@ class TorchOps:
             if head_norm is not None:
                 part.copy_(_normalised(part, head_norm))
         rotate_(by_head[:, : heads.num_heads + heads.num_kv_heads], *self._turn(projection.rope))
-        num_tokens = len(self._slots)
-        self._cache.write(layer, self._slots, keys[:num_tokens], values[:num_tokens])
+        keys, values = keys[: self._num_tokens], values[: self._num_tokens]
+        self._cache.write(layer, self._cache_rows, keys, values)
         return qkv[:, : heads.query_size]
 
     def attend(self, q: torch.Tensor, attention: Attention, layer: int) -> torch.Tensor:
-        window, tiles = attention.window, self._safe.tiles
+        window = attention.window
         if window not in self._groups:
-            self._groups[window] = tile_groups(self._batch, self._chunks, window, tiles, self._device)
-        with torch_threads(tiles.num_threads):
+            self._groups[window] = self._planner.groups(window, attention.heads.group)
+        with torch_threads(self._safe.tiles.num_threads):
             paged = PagedAttention(self._cache, layer, attention.heads, attention.scale)
             return paged.run(q, self._groups[window])
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ import torch
 from noria.kernels.batch import Batch
 from noria.kernels.torch_ops.chunks import ChunkTable
 from noria.kernels.torch_ops.products import CHUNK
-from noria.kernels.torch_ops.safe_tiles import SafeTiles
+from noria.kernels.torch_ops.safe_tiles import SafeTiles, rows_of_tile
 from noria.kernels.torch_ops.splitting import split
 
 _TILE_CALL_COST = 12  # tokens: about what gathering a chunk costs beside using it
@@ -26,8 +27,8 @@ _PASS_CALL_COST = 1  # tiles
 class Pass:
     """One chunk for each of n tiles; a tile may stand twice where n must be a safe count.
 
-    tiles: [n] places in the group. slots: [n, CHUNK]. last, first: [n, size] the lanes that each token may see, or
-    None where it sees all of them.
+    tiles: [n] places in the group. slots: [n, CHUNK]. last, first: [n, M, 1] the lanes that each of a tile's rows
+    may see, or None where all rows see all lanes on that side.
     """
 
     tiles: torch.Tensor
@@ -38,72 +39,83 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class TileGroup:
-    """Tiles of one size. rows: [tiles * size] of the batch; a tile that is not full repeats its last token."""
+    """Tiles of one size. tokens: [tiles, size] rows of the batch; a tile not full repeats its last token.
 
-    size: int
-    rows: torch.Tensor
+    num_rows: M, of a tile in each key/value head; row t * group + g is query head g of token t.
+    """
+
+    tokens: torch.Tensor
+    num_rows: int
     passes: tuple[Pass, ...]
 
 
-def tile_groups(
-    batch: Batch, table: ChunkTable, window: int, safe: SafeTiles, device: str
-) -> tuple[TileGroup, ...]:
-    """window: tokens a query may look back on, itself included; 0 means all."""
-    by_size: dict[int, list[tuple[int, int, int]]] = {}
-    for sequence, start, end in _spans(batch):
-        for size in split(end - start, safe.sizes, _TILE_CALL_COST):
-            by_size.setdefault(size, []).append((sequence, start, min(start + size, end)))
-            start += size
-    return tuple(
-        _group(batch, table, window, _Tiles.of(tiles, size), safe.counts[size], device)
-        for size, tiles in by_size.items()
-    )
+class TilePlanner:
+    """Cuts the attention of one step into tiles and passes."""
 
+    def __init__(self, batch: Batch, table: ChunkTable, safe: SafeTiles, device: str) -> None:
+        self._batch = batch
+        self._table = table
+        self._safe = safe
+        self._device = device
 
-def _spans(batch: Batch) -> Iterator[tuple[int, int, int]]:
-    starts = batch.query_starts.tolist()
-    yield from zip(range(len(starts) - 1), starts, starts[1:], strict=False)
+    def groups(self, window: int, group: int) -> tuple[TileGroup, ...]:
+        """window: tokens a query may look back on, itself included; 0 means all. group: query heads a KV head."""
+        return tuple(self._group(tiles, size, window, group) for size, tiles in self._cut().items())
+
+    def _cut(self) -> dict[int, np.ndarray]:
+        """By size: [tiles, 3], a tile's sequence and its span of rows."""
+        by_size: dict[int, list[tuple[int, int, int]]] = {}
+        starts = self._batch.query_starts.tolist()
+        for sequence, (start, end) in enumerate(pairwise(starts)):
+            for size in split(end - start, self._safe.sizes, _TILE_CALL_COST):
+                by_size.setdefault(size, []).append((sequence, start, min(start + size, end)))
+                start += size
+        return {size: np.array(tiles) for size, tiles in by_size.items()}
+
+    def _group(self, tiles: np.ndarray, size: int, window: int, group: int) -> TileGroup:
+        sequences, starts, ends = tiles.T
+        tokens = np.minimum(starts[:, None] + np.arange(size), ends[:, None] - 1)
+        last = self._batch.positions[tokens].astype(np.int64)
+        first = np.maximum(last - window + 1, 0) if window else np.zeros_like(last)
+        num_rows = rows_of_tile(size, group)
+        seen = _Seen(*(_by_row(bound, group, num_rows) for bound in (first, last)))
+        passes = tuple(self._passes(sequences, seen, self._safe.counts[size]))
+        return TileGroup(self._tensor(tokens), num_rows, passes)
+
+    def _passes(self, sequences: np.ndarray, seen: _Seen, counts: tuple[int, ...]) -> Iterator[Pass]:
+        """In the order of the chunks; each tile in those that any of its rows sees."""
+        for chunk, active in seen.by_chunk():
+            for count in split(len(active), counts, _PASS_CALL_COST):
+                chosen, active = np.resize(active[:count], count), active[count:]
+                slots = self._table.slots[self._table.first[sequences[chosen]] + chunk]
+                last, first = (bound[chosen] - chunk * CHUNK for bound in (seen.last, seen.first))
+                yield Pass(
+                    tiles=self._tensor(chosen),
+                    slots=self._tensor(slots),
+                    last=self._tensor(last) if (last < CHUNK - 1).any() else None,
+                    first=self._tensor(first) if (first > 0).any() else None,
+                )
+
+    def _tensor(self, array: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(array).to(self._device)
 
 
 @dataclass(frozen=True, slots=True)
-class _Tiles:
-    """Tiles of one size as arrays: sequences [n], rows [n, size] of the batch."""
+class _Seen:
+    """Positions that each row of each tile sees, both ends included: [tiles, M, 1] each."""
 
-    size: int
-    sequences: np.ndarray
-    rows: np.ndarray
+    first: np.ndarray
+    last: np.ndarray
 
-    @staticmethod
-    def of(tiles: list[tuple[int, int, int]], size: int) -> _Tiles:
-        sequences, starts, ends = np.array(tiles).T
-        rows = np.minimum(starts[:, None] + np.arange(size), ends[:, None] - 1)
-        return _Tiles(size, sequences, rows)
-
-
-def _group(
-    batch: Batch, table: ChunkTable, window: int, tiles: _Tiles, counts: tuple[int, ...], device: str
-) -> TileGroup:
-    last = batch.positions[tiles.rows].astype(np.int64)
-    first = np.maximum(last - window + 1, 0) if window else np.zeros_like(last)
-    first_chunk, last_chunk = first[:, 0] // CHUNK, last[:, -1] // CHUNK
-    passes = []
-    for chunk in range(first_chunk.min(), last_chunk.max() + 1):
-        active = np.nonzero((first_chunk <= chunk) & (chunk <= last_chunk))[0]
-        for count in split(len(active), counts, _PASS_CALL_COST):
-            chosen, active = np.resize(active[:count], count), active[count:]
-            slots = table.slots[table.first[tiles.sequences[chosen]] + chunk]
-            start = chunk * CHUNK
-            passes.append(_pass(chosen, slots, last[chosen] - start, first[chosen] - start, device))
-    return TileGroup(tiles.size, torch.from_numpy(tiles.rows.ravel()).to(device), tuple(passes))
+    def by_chunk(self) -> Iterator[tuple[int, np.ndarray]]:
+        """(chunk, tiles of which a row sees some of it)"""
+        first_chunk = self.first.min((1, 2)) // CHUNK
+        last_chunk = self.last.max((1, 2)) // CHUNK
+        for chunk in range(first_chunk.min(), last_chunk.max() + 1):
+            yield chunk, np.nonzero((first_chunk <= chunk) & (chunk <= last_chunk))[0]
 
 
-def _pass(tiles: np.ndarray, slots: np.ndarray, last: np.ndarray, first: np.ndarray, device: str) -> Pass:
-    def tensor(array: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(array).to(device)
-
-    return Pass(
-        tiles=tensor(tiles),
-        slots=tensor(slots),
-        last=tensor(last) if (last < CHUNK - 1).any() else None,
-        first=tensor(first) if (first > 0).any() else None,
-    )
+def _by_row(bound: np.ndarray, group: int, num_rows: int) -> np.ndarray:
+    """[tiles, size] -> [tiles, M, 1]; rows that fill up a tile are like its last one."""
+    rows = np.repeat(bound, group, axis=1)
+    return np.pad(rows, ((0, 0), (0, num_rows - rows.shape[1])), mode="edge")[:, :, None]
