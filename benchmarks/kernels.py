@@ -23,12 +23,10 @@ from noria.kernels.native import _native
 
 SHAPES = ((960, 576), (576, 576), (3072, 576), (576, 1536), (49152, 576))
 FLOATS = ("float32", "bfloat16")
-PEAKS = {
-    "float32": "float32",
-    "bfloat16": "float32",
-    "Q8_0": "w8",
-}  # else w4: bytes are multiplied as they are
-COLD_BYTES = 160 << 20  # of copies, and of what is read for the bandwidth: beyond any cache that a core has to itself
+# Of the inner step; all other kinds multiply bytes as they are.
+PEAKS = {"float32": "float32", "bfloat16": "float32", "Q8_0": "w8"}
+# Of weights, and of what is read for the bandwidth: beyond any cache that a core has to itself.
+COLD_BYTES = 160 << 20
 
 
 @dataclass(frozen=True)
