@@ -11,7 +11,7 @@ from noria.config.errors import ConfigError
 from noria.kernels import select
 from noria.kernels.native import support
 from noria.kernels.ops import BackendOptions, CacheShape
-from noria.kernels.select import Wanted, choose_backend, load_backend
+from noria.kernels.select import ChosenBackend, Wanted, choose_backend, load_backend
 
 CACHE = CacheShape(num_layers=1, num_kv_heads=1, head_dim=4, block_size=4, num_blocks=1)
 WANTED = Wanted(dtype="float32", head_dim=64, block_size=16)
@@ -26,9 +26,10 @@ def test_importing_the_rooms_imports_no_torch() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_the_native_backend_is_the_best_one_where_it_serves_the_model() -> None:
-    chosen = choose_backend("auto", WANTED)
-    assert (chosen.name, chosen.is_fallback) == ("native", False)
+def test_auto_takes_torch_and_a_name_takes_what_it_says() -> None:
+    assert choose_backend("auto", WANTED) == ChosenBackend("torch", "the first that serves the model here")
+    for name in ("torch", "native"):
+        assert choose_backend(name, WANTED) == ChosenBackend(name, "asked for")
 
 
 @pytest.mark.parametrize(
@@ -39,41 +40,36 @@ def test_the_native_backend_is_the_best_one_where_it_serves_the_model() -> None:
         ({"block_size": 4}, "block_size is 4, no multiple of 8"),
     ],
 )
-def test_a_model_it_does_not_serve_runs_on_torch_or_is_refused_with_the_reason(
-    change: dict[str, object], reason: str
-) -> None:
+def test_the_native_backend_refuses_a_model_with_the_reason(change: dict[str, object], reason: str) -> None:
     wanted = replace(WANTED, **change)  # type: ignore[arg-type]
-    chosen = choose_backend("auto", wanted)
-    assert (chosen.name, chosen.is_fallback) == ("torch", True)
-    assert chosen.reason == f"the native backend cannot be used: {reason}"
     with pytest.raises(ConfigError, match=f"the native backend cannot be used: {reason}"):
         choose_backend("native", wanted)
+    assert choose_backend("auto", wanted).name == "torch"
 
 
 @pytest.mark.parametrize("flag", ["avx2", "fma", "f16c"])
-def test_on_a_cpu_without_its_instructions_torch_serves(monkeypatch: pytest.MonkeyPatch, flag: str) -> None:
+def test_a_cpu_without_its_instructions_is_refused(monkeypatch: pytest.MonkeyPatch, flag: str) -> None:
     monkeypatch.setattr(support, "cpu_flags", lambda: frozenset({"avx2", "fma", "f16c"} - {flag}))
-    chosen = choose_backend("auto", WANTED)
-    assert (chosen.name, chosen.is_fallback) == ("torch", True)
-    assert chosen.reason.endswith(f"this CPU lacks {flag}")
+    with pytest.raises(ConfigError, match=f"this CPU lacks {flag}"):
+        choose_backend("native", WANTED)
 
 
-def test_where_it_was_not_built_torch_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_it_was_not_built_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(support, "find_spec", lambda name: None)
-    assert choose_backend("auto", WANTED).name == "torch"
     with pytest.raises(ConfigError, match="its library was not built when noria was installed"):
         choose_backend("native", WANTED)
 
 
-def test_without_torch_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_torch_native_serves_or_the_error_says_why_neither_can(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(select, "find_spec", lambda name: None)
-    with pytest.raises(
-        ConfigError, match="torch backend cannot be used: torch is not installed .pip install torch"
-    ):
+    with pytest.raises(ConfigError, match=r"the torch backend cannot be used: torch is not installed"):
         choose_backend("torch", WANTED)
-    assert choose_backend("auto", WANTED).name == "native"
+    chosen = choose_backend("auto", WANTED)
+    assert (chosen.name, chosen.is_fallback) == ("native", True)
     with pytest.raises(
-        ConfigError, match=r"no backend can run .* native: it does not .*; torch: torch is not"
+        ConfigError, match=r"no backend can run .* torch: torch is not .*; native: it does not"
     ):
         choose_backend("auto", replace(WANTED, dtype="float16"))
 

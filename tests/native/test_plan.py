@@ -110,7 +110,7 @@ def test_no_thread_at_all_is_refused() -> None:
 @pytest.mark.parametrize("change", [{"head_dim": 12}, {"block_size": 4}])
 def test_the_backend_refuses_what_it_cannot_serve(change: dict[str, Any]) -> None:
     options = BackendOptions("float32", "cpu", 1, CacheShape(**{**SHAPE, **change}))
-    with pytest.raises(ConfigError, match="the native backend cannot serve this model: .* no multiple of 8"):
+    with pytest.raises(ConfigError, match=r"the native backend cannot serve this model: .* no multiple of 8"):
         NativeBackend(options)
 
 

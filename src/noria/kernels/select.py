@@ -10,7 +10,7 @@ from noria.config.errors import ConfigError
 from noria.kernels.native.support import machine_obstacle, model_obstacle
 from noria.kernels.ops import Backend, BackendOptions
 
-BACKENDS = ("native", "torch")  # best first
+BACKENDS = ("torch", "native")  # in the order in which auto tries them
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def choose_backend(asked: str, wanted: Wanted) -> ChosenBackend:
     best, *others = BACKENDS
     reasons = {best: _obstacle(best, wanted)}
     if reasons[best] is None:
-        return ChosenBackend(best, "the best one here")
+        return ChosenBackend(best, "the first that serves the model here")
     for name in others:
         reasons[name] = _obstacle(name, wanted)
         if reasons[name] is None:
