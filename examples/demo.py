@@ -12,7 +12,8 @@ import urllib.request
 
 from openai import OpenAI
 
-QUESTION = "What is the capital of France?"
+QUESTION = "What is the capital of Japan?"
+ANSWER = "Tokyo"
 READY_WITHIN_S = 120
 
 
@@ -27,8 +28,8 @@ def main() -> int:
     finally:
         server.send_signal(signal.SIGTERM)
         status = server.wait(timeout=60)
-    if "Paris" not in answer:
-        print(f"\nThe answer does not name Paris: {answer!r}", file=sys.stderr)
+    if ANSWER not in answer:
+        print(f"\nThe answer does not name {ANSWER}: {answer!r}", file=sys.stderr)
         return 1
     return status
 

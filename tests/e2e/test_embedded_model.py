@@ -18,9 +18,13 @@ PROMPTS = [
 NUM_TOKENS = 24
 
 
+SMALL = {"max_model_len": 1024, "kv_cache_memory": "256MiB", "show_progress": False}
+
+
 @pytest.fixture(scope="module")
 def llm(smollm2: Path):
-    with LLM(smollm2, max_model_len=1024, kv_cache_memory="256MiB", show_progress=False) as llm:
+    """On the reference backend, which computes with the dequantised weights."""
+    with LLM(smollm2, backend="torch", **SMALL) as llm:
         yield llm
 
 
@@ -83,10 +87,12 @@ def test_greedy_tokens_are_those_of_transformers_on_the_same_weights(llm: LLM, r
         assert logits.argmax(-1).tolist() == result.outputs[0].token_ids
 
 
-def test_the_model_knows_the_capital_of_france(llm: LLM) -> None:
-    question = [{"role": "user", "content": "What is the capital of France?"}]
-    [result] = llm.chat(question, SamplingParams(temperature=0, max_tokens=32), show_progress=False)
-    assert "Paris" in result.outputs[0].text
+@pytest.mark.parametrize("backend", ["native", "torch"])
+def test_the_model_knows_the_capital_of_japan(smollm2: Path, backend: str) -> None:
+    question = [{"role": "user", "content": "What is the capital of Japan?"}]
+    with LLM(smollm2, backend=backend, **SMALL) as llm:
+        [result] = llm.chat(question, SamplingParams(temperature=0, max_tokens=32), show_progress=False)
+    assert "Tokyo" in result.outputs[0].text
     assert result.outputs[0].finish_reason == "stop"
 
 
