@@ -189,7 +189,8 @@ class Program(Protocol):
 class Backend(Protocol):
     """Where a model's weights and KV cache live. A row's results are the same bits in every batch."""
 
-    packer: Packer
+    @property
+    def packer(self) -> Packer: ...
 
     def compile(self, forward: Forward) -> Program:
         """Called once, after the last weight was packed."""

@@ -1,0 +1,5 @@
+"""The compiled library (native/src); its functions check their own arguments."""
+
+from typing import Any
+
+def __getattr__(name: str) -> Any: ...
