@@ -21,7 +21,10 @@ def _split_rest(rest: int, sizes: tuple[int, ...], call_cost: int) -> tuple[int,
     """The cheaper of one piece that covers it, and the largest that fits inside with the rest split alike."""
     if rest <= 0:
         return ()
-    options: list[tuple[int, ...]] = [(size,) for size in sizes if size >= rest][:1]
+    options: list[tuple[int, ...]] = []
+    covering = [size for size in sizes if size >= rest]
+    if covering:
+        options.append((covering[0],))
     inside = [size for size in sizes if size < rest]
     if inside:
         options.append((inside[-1], *_split_rest(rest - inside[-1], sizes, call_cost)))
