@@ -60,7 +60,7 @@ class ModelOptions:
     backend: str = option(
         "auto",
         "What computes. native: Noria's own library, which keeps quantised weights as they are stored; torch: the "
-        "reference, exact and slower. auto: torch where it is installed, else native.",
+        "reference, exact and slower. auto: native where it serves the model on this machine, else torch.",
         choices=("auto", "native", "torch"),
     )
     seed: int = option(

@@ -10,7 +10,7 @@ from noria.config.errors import ConfigError
 from noria.kernels.native.support import machine_obstacle, model_obstacle
 from noria.kernels.ops import Backend, BackendOptions
 
-BACKENDS = ("torch", "native")  # in the order in which auto tries them
+BACKENDS = ("native", "torch")  # in the order in which auto tries them
 
 
 @dataclass(frozen=True, slots=True)
