@@ -27,7 +27,7 @@ benchmark: $(READY)
 clean:
 	rm -rf $(VENV)
 
-$(READY): pyproject.toml
+$(READY): pyproject.toml CMakeLists.txt $(wildcard native/src/*)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Noria needs Python 3.10 or newer; this is " + sys.version.split()[0] + ". Name another with: make PYTHON=python3.12 ...")'
 	test -x $(RUN) || $(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet --upgrade pip
