@@ -21,7 +21,8 @@ def main() -> int:
     noria = [sys.executable, "-m", "noria"]
     subprocess.run([*noria, "pull", "smollm2"], check=True)
     port = free_port()
-    server = subprocess.Popen([*noria, "serve", "--port", str(port), "--max-model-len", "2048"])
+    flags = ["--port", str(port), "--max-model-len", "2048", "--uvicorn-log-level", "warning"]
+    server = subprocess.Popen([*noria, "serve", *flags])
     try:
         wait_until_ready(f"http://127.0.0.1:{port}/health", server)
         answer = ask(f"http://127.0.0.1:{port}/v1")
