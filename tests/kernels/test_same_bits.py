@@ -75,7 +75,7 @@ SHAPES = [
 ]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     shape=st.sampled_from(SHAPES),
     window=st.sampled_from([0, 1, 5, 300]),
