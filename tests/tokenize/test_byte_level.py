@@ -55,7 +55,7 @@ def test_control_tokens_are_special_and_user_defined_ones_are_recognised_but_sho
     think = byte_level_reference().token_to_id(USER_DEFINED_TOKEN)
     ids = tokenizer.encode("<|start|><think><|end|>")
     assert ids == [start, think, end]
-    assert [tokenizer.is_special(i) for i in ids] == [True, False, True]
+    assert [i in tokenizer.special_ids for i in ids] == [True, False, True]
     assert tokenizer.decode(ids) == "<think>"
 
 

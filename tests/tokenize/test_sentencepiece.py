@@ -97,7 +97,7 @@ def test_without_byte_tokens_unknown_characters_become_one_unknown_token():
     vocabulary = GgufVocabulary("llama", tokens, (0.0, -3.0, -2.0, -1.0), (2, 1, 1, 1), unknown_token_id=0)
     tokenizer = build(vocabulary)
     assert tokenizer.encode("a水車") == [3, 0]
-    assert tokenizer.is_special(0)
+    assert 0 in tokenizer.special_ids
 
 
 def test_user_defined_spaces_are_matched_as_the_user_types_them():

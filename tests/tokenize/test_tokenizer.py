@@ -149,7 +149,7 @@ def test_settings_for_training_batches_are_dropped():
 def test_the_named_start_and_end_tokens_are_special_even_if_the_file_forgot():
     vocabulary = gguf_of_byte_level(byte_level_reference())
     tokenizer = build_tokenizer(TokenizerSpec(vocabulary=vocabulary, eos_token_ids=(300, 0)))
-    assert [tokenizer.is_special(i) for i in (300, 301)] == [True, False]
+    assert [i in tokenizer.special_ids for i in (300, 301)] == [True, False]
     assert tokenizer.eos_token_ids == (300, 0)
     assert tokenizer.decode([300, 301]) == tokenizer.token_text(301)
 

@@ -22,6 +22,8 @@ def run(options: ServeOptions) -> int:
     logging.getLogger("noria").setLevel(logging.INFO)
     opened = open_model(options.engine.model)
     tokenizer = build_tokenizer(opened.tokenizer)
+    if not tokenizer.has_chat_template:
+        print("note: the model brings no chat template; chats need --chat-template FILE", file=sys.stderr)
     with bytes_progress("Loading weights", is_shown=sys.stderr.isatty()) as progress:
         engine = start_engine(opened, options.engine, _show, progress)
     recorder = engine.client.recorder

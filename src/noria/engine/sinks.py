@@ -17,9 +17,6 @@ class Sinks:
     def __init__(self) -> None:
         self._by_request: dict[str, Sink] = {}
 
-    def __len__(self) -> int:
-        return len(self._by_request)
-
     def register(self, request_id: str, sink: Sink) -> None:
         self._by_request[request_id] = sink
 

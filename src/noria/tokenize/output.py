@@ -44,16 +44,10 @@ class OutputStream:
         self._params = params
         self._detokenizer = IncrementalDetokenizer(tokenizer, params.skip_special_tokens, continues=True)
         self._matcher = StopMatcher(params.stop, params.include_stop_str_in_output)
-        self._parts: list[str] = []
         self._num_decoded = 0  # characters, those of a stop string included
         self._stop_token_id: int | None = None
         self.num_tokens = 0
         self.is_finished = False
-
-    @property
-    def text(self) -> str:
-        """Everything given out so far."""
-        return "".join(self._parts)
 
     @property
     def stopped(self) -> bool:
@@ -94,9 +88,7 @@ class OutputStream:
             texts.append(self._match(self._detokenizer.flush()))
             texts.append(self._matcher.flush())
         self.is_finished = is_last or self.stopped
-        text = "".join(texts)
-        self._parts.append(text)
-        return TextPiece(text, len(offsets), self._matcher.stop, tuple(offsets))
+        return TextPiece("".join(texts), len(offsets), self._matcher.stop, tuple(offsets))
 
     def _match(self, text: str) -> str:
         self._num_decoded += len(text)

@@ -92,9 +92,6 @@ class Tokenizer:
         """The token for display; parts of a character show as U+FFFD."""
         return self.token_bytes(token_id).decode(errors="replace")
 
-    def is_special(self, token_id: int) -> bool:
-        return token_id in self.special_ids
-
     @property
     def has_chat_template(self) -> bool:
         """Whether chats can be rendered without a template in the request."""
