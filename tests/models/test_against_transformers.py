@@ -1,16 +1,19 @@
-"""Every architecture and variant against transformers in float32: in one go, and in chunks over paged KV."""
+"""Every architecture and variant, written to disk and loaded, against transformers in float32: in one go, and in
+chunks over paged KV.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from noria.config.model import ModelConfig, RopeConfig
+from noria.loaders.resolve import open_checkpoint
 from support_batches import Driver
-from support_models import MemoryFile, hf_config, hf_model, load
+from support_models import load, write_checkpoint
 
 BLOCK_SIZE = 8
 NUM_BLOCKS = 40
@@ -89,45 +92,15 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "rope llama3": ("llama", rope("llama3", **LLAMA3)),
 }
 
-
-def model_config(config: Any) -> ModelConfig:
-    """What a loader makes of a transformers configuration, as far as the cases go."""
-    kind, table = config.model_type, dict(config.rope_parameters)
-    names = {
-        "rope_type": "kind",
-        "rope_theta": "theta",
-        "original_max_position_embeddings": "original_max_position",
-    }
-    values = {names.get(key, key): tuple(v) if isinstance(v, list) else v for key, v in table.items()}
-    window = getattr(config, "sliding_window", None) or 0
-    layer_types = getattr(config, "layer_types", None) or ["sliding_attention"] * config.num_hidden_layers
-    bias = getattr(config, "attention_bias", False)
-    return ModelConfig(
-        architecture=kind,
-        vocab_size=config.vocab_size,
-        hidden_size=config.hidden_size,
-        intermediate_size=config.intermediate_size,
-        num_layers=config.num_hidden_layers,
-        num_heads=config.num_attention_heads,
-        num_kv_heads=config.num_key_value_heads,
-        head_dim=getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
-        max_position=config.max_position_embeddings,
-        rms_norm_eps=config.rms_norm_eps,
-        rope=RopeConfig(**values),
-        tie_word_embeddings=config.tie_word_embeddings,
-        hidden_act=config.hidden_act,
-        qkv_bias=bias or kind == "qwen2",
-        output_bias=bias,
-        mlp_bias=getattr(config, "mlp_bias", False),
-        windows=tuple(window if layer == "sliding_attention" else 0 for layer in layer_types),
-    )
-
-
-def stored(model: Any, config: ModelConfig) -> MemoryFile:
-    arrays = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
-    if config.tie_word_embeddings:
-        del arrays["lm_head.weight"]
-    return MemoryFile("safetensors", config, arrays)
+GROUPS = {
+    1: {"num_attention_heads": 3, "num_key_value_heads": 3},
+    3: {},
+    4: {"num_attention_heads": 4, "num_key_value_heads": 1},
+    8: {"num_attention_heads": 8, "num_key_value_heads": 1, "hidden_size": 64},
+}
+for _architecture in ("mistral", "qwen2", "qwen3"):
+    for _group, _heads in GROUPS.items():
+        CASES[f"{_architecture} in groups of {_group}"] = (_architecture, _heads)
 
 
 def expected_logits(model: Any, token_ids: list[int]) -> np.ndarray:
@@ -136,10 +109,12 @@ def expected_logits(model: Any, token_ids: list[int]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_logits_of_all_positions_equal_transformers_however_they_are_computed(name: str) -> None:
+def test_logits_of_all_positions_equal_transformers_however_they_are_computed(
+    name: str, tmp_path: Path
+) -> None:
     architecture, overrides = CASES[name]
-    reference = hf_model(hf_config(architecture, **overrides))
-    model = load(stored(reference, model_config(reference.config)), BLOCK_SIZE, NUM_BLOCKS)
+    reference = write_checkpoint(tmp_path, architecture, num_shards=2, **overrides)
+    model = load(open_checkpoint(str(tmp_path)), BLOCK_SIZE, NUM_BLOCKS)
     rng = np.random.default_rng(1)
     texts = [rng.integers(0, reference.config.vocab_size, length).tolist() for length in (41, 29, 33)]
     expected = [expected_logits(reference, text) for text in texts]
