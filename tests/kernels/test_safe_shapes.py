@@ -101,8 +101,9 @@ def test_tiles_computed_at_once_stay_within_their_bytes() -> None:
 def test_where_batched_products_differ_tiles_are_computed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = tiles_module.scores
 
-    def scores(queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-        return honest(queries, keys) + NUDGE * (len(queries) > 2)
+    def scores(queries: torch.Tensor, keys: torch.Tensor, out: torch.Tensor) -> None:
+        honest(queries, keys, out)
+        out += NUDGE * (len(queries) > 2)
 
     monkeypatch.setattr(tiles_module, "scores", scores)
     safe = safe_tiles(2, 3, 8, 2**30, 1)
@@ -113,8 +114,9 @@ def test_where_batched_products_differ_tiles_are_computed_one_by_one(monkeypatch
 def test_where_places_in_a_tile_differ_each_token_is_a_tile(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = tiles_module.scores
 
-    def scores(queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-        return honest(queries, keys) + NUDGE * torch.arange(queries.shape[1])[:, None]
+    def scores(queries: torch.Tensor, keys: torch.Tensor, out: torch.Tensor) -> None:
+        honest(queries, keys, out)
+        out += NUDGE * torch.arange(queries.shape[1])[:, None]
 
     monkeypatch.setattr(tiles_module, "scores", scores)
     assert safe_tiles(2, 4, 8, 2**30, 1).sizes == (1,)

@@ -9,22 +9,24 @@ from __future__ import annotations
 
 import torch
 
-from noria.kernels.ops import Heads
+from noria.kernels.ops import Attention
 from noria.kernels.torch_ops.cache import KvCache
 from noria.kernels.torch_ops.products import CHUNK, scores, weighted
+from noria.kernels.torch_ops.scratch import Scratch
 from noria.kernels.torch_ops.tiles import Pass, TileGroup
 
 _LOWEST = -1e30  # below any score, and finite: exp(-inf - _LOWEST) is 0 where exp(-inf + inf) is not a number
 
 
 class PagedAttention:
-    """The attention of one layer in one step. heads and scale as in ops.Attention."""
+    """The attention of one layer in one step."""
 
-    def __init__(self, cache: KvCache, layer: int, heads: Heads, scale: float) -> None:
+    def __init__(self, cache: KvCache, layer: int, attention: Attention, scratch: Scratch) -> None:
         self._cache = cache
         self._layer = layer
-        self._heads = heads
-        self._scale = scale
+        self._heads = attention.heads
+        self._scale = attention.scale
+        self._scratch = scratch
 
     def run(self, q: torch.Tensor, groups: tuple[TileGroup, ...]) -> torch.Tensor:
         """q: [rows, Hq * D] float32 -> the same shape; rows in no tile are zero."""
@@ -43,9 +45,10 @@ class PagedAttention:
         queries = torch.nn.functional.pad(queries, (0, 0, 0, group.num_rows - used))
         running = _Running(queries)
         for one in group.passes:
-            keys, values = self._cache.gather(self._layer, self._cache.rows(one.slots))
-            found = scores(queries.index_select(0, one.tiles).flatten(0, 1), keys)
-            found = found.view(len(one.tiles), heads.num_kv_heads, group.num_rows, CHUNK)
+            keys, values = self._cache.gather(self._layer, self._cache.rows(one.slots), self._scratch)
+            chosen = queries.index_select(0, one.tiles)
+            found = self._scratch.take("scores", *chosen.shape[:3], CHUNK)
+            scores(chosen.flatten(0, 1), keys, found.flatten(0, 1))
             _hide(found, one)
             running.merge(one.tiles, found, values)
         mixed = running.result()[:, :, :used].unflatten(2, (size, heads.group))

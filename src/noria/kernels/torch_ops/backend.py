@@ -14,6 +14,7 @@ from noria.kernels.torch_ops.cache import KvCache
 from noria.kernels.torch_ops.packing import TorchPacker
 from noria.kernels.torch_ops.safe_rows import safe_rows
 from noria.kernels.torch_ops.safe_tiles import safe_tiles
+from noria.kernels.torch_ops.scratch import Scratch
 from noria.kernels.torch_ops.step import Safe, TorchOps
 from noria.kernels.torch_ops.survey import Survey
 from noria.kernels.torch_ops.threads import torch_threads
@@ -56,10 +57,11 @@ class TorchProgram:
         self._forward = forward
         self._cache = cache
         self._safe = safe
-        self._options = options
+        self._num_threads = options.num_threads
+        self._scratch = Scratch(options.device)
 
     def run(self, batch: Batch) -> np.ndarray:
         # Both settings belong to the calling thread, and the engine's is not the one that built the model.
-        with torch.inference_mode(), torch_threads(self._options.num_threads):
-            logits = self._forward(TorchOps(batch, self._cache, self._safe, self._options.device))
+        with torch.inference_mode(), torch_threads(self._num_threads):
+            logits = self._forward(TorchOps(batch, self._cache, self._safe, self._scratch))
             return logits.cpu().numpy()

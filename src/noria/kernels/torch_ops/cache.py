@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import torch
 
 from noria.kernels.ops import CacheShape
+from noria.kernels.torch_ops.scratch import Scratch
 
 
 class KvCache:
@@ -34,11 +35,18 @@ class KvCache:
         for part, new in zip(self._flat[layer], (keys, values), strict=True):
             part.index_copy_(0, rows.flatten(), new.transpose(0, 1).flatten(0, 1).to(part.dtype))
 
-    def gather(self, layer: int, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """rows: [n, Hkv, m] -> keys and values [n * Hkv, m, D] float32."""
-        shape = (-1, rows.shape[-1], self.shape.head_dim)
-        keys, values = (part.index_select(0, rows.flatten()) for part in self._flat[layer])
-        return keys.float().view(shape), values.float().view(shape)
+    def gather(self, layer: int, rows: torch.Tensor, scratch: Scratch) -> tuple[torch.Tensor, torch.Tensor]:
+        """rows: [n, Hkv, m] -> keys and values [n * Hkv, m, D] float32, scratch memory both."""
+        keys, values = self._flat[layer]
+        return self._gathered(keys, rows, "keys", scratch), self._gathered(values, rows, "values", scratch)
+
+    def _gathered(self, part: torch.Tensor, rows: torch.Tensor, use: str, scratch: Scratch) -> torch.Tensor:
+        width = self.shape.head_dim
+        stored = scratch.take(f"stored {use}", rows.numel(), width, dtype=part.dtype)
+        torch.index_select(part, 0, rows.flatten(), out=stored)
+        if part.dtype != torch.float32:
+            stored = scratch.take(use, *stored.shape).copy_(stored)
+        return stored.view(-1, rows.shape[-1], width)
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
         blocks = self._kv[:, :, :, : self.zero_slot].unflatten(3, (-1, self.shape.block_size))

@@ -12,9 +12,9 @@ def multiply(x: torch.Tensor, matrix: torch.Tensor, out: torch.Tensor) -> None:
     torch.mm(x, matrix.t(), out=out)
 
 
-def scores(queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-    """[P, M, D] x [P, CHUNK, D] -> [P, M, CHUNK]"""
-    return torch.bmm(queries, keys.transpose(1, 2))
+def scores(queries: torch.Tensor, keys: torch.Tensor, out: torch.Tensor) -> None:
+    """[P, M, D] x [P, CHUNK, D] -> out [P, M, CHUNK]"""
+    torch.bmm(queries, keys.transpose(1, 2), out=out)
 
 
 def weighted(weights: torch.Tensor, values: torch.Tensor) -> torch.Tensor:

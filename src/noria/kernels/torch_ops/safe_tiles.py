@@ -111,10 +111,9 @@ class _Trial:
     def _products(self, *operands: torch.Tensor) -> list[torch.Tensor]:
         shape = operands[0].shape[:3]
         queries, keys, weights, values = (tensor.reshape(-1, *tensor.shape[2:]) for tensor in operands)
-        return [
-            scores(queries, keys).view(*shape, CHUNK),
-            weighted(weights, values).view(*shape, self._dim),
-        ]
+        found = torch.empty(len(queries), shape[2], CHUNK)
+        scores(queries, keys, found)
+        return [found.view(*shape, CHUNK), weighted(weights, values).view(*shape, self._dim)]
 
     def _operands(self, count: int, size: int) -> list[torch.Tensor]:
         """With room for the last tile to be filled up, whatever its size."""

@@ -16,6 +16,7 @@ from noria.kernels.torch_ops.linear import LinearWeight, linear
 from noria.kernels.torch_ops.pointwise import gated, rms_norm, rotate_
 from noria.kernels.torch_ops.safe_rows import SafeRows
 from noria.kernels.torch_ops.safe_tiles import SafeTiles
+from noria.kernels.torch_ops.scratch import Scratch
 from noria.kernels.torch_ops.splitting import split
 from noria.kernels.torch_ops.threads import torch_threads
 from noria.kernels.torch_ops.tiles import TileGroup, TilePlanner
@@ -37,18 +38,18 @@ class TorchOps:
     The rows past T hold numbers, but no token: nothing is written to the cache from them or read by others.
     """
 
-    def __init__(self, batch: Batch, cache: KvCache, safe: Safe, device: str) -> None:
+    def __init__(self, batch: Batch, cache: KvCache, safe: Safe, scratch: Scratch) -> None:
         self._batch = batch
         self._cache = cache
         self._safe = safe
-        self._device = device
+        self._scratch = scratch
         self._pieces = split(len(batch.token_ids), safe.rows.counts, _ROW_CALL_COST)
         self._head_pieces = split(len(batch.logit_rows), safe.rows.counts, _ROW_CALL_COST)
         self._num_tokens = len(batch.token_ids)
         self._cache_rows = cache.rows(self._tensor(batch.slots))
         self._positions = self._padded(batch.positions, self._pieces)
         chunks = chunk_table(batch, cache.shape, cache.zero_slot)
-        self._planner = TilePlanner(batch, chunks, safe.tiles, device)
+        self._planner = TilePlanner(batch, chunks, safe.tiles, self._scratch.device)
         self._groups: dict[int, tuple[TileGroup, ...]] = {}  # by window
         self._turns: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by table
 
@@ -58,7 +59,7 @@ class TorchOps:
 
     def norm_qkv(self, x: torch.Tensor, norm: Norm, projection: QkvProjection, layer: int) -> torch.Tensor:
         heads = projection.heads
-        qkv = self._linear(_normalised(x, norm), projection.weight, self._pieces)
+        qkv = self._product(_normalised(x, norm), projection.weight)
         by_head = qkv.view(len(qkv), -1, heads.head_dim)
         queries, keys, values = by_head.split((heads.num_heads, heads.num_kv_heads, heads.num_kv_heads), 1)
         for part, head_norm in ((queries, projection.query_norm), (keys, projection.key_norm)):
@@ -67,32 +68,41 @@ class TorchOps:
         rotate_(by_head[:, : heads.num_heads + heads.num_kv_heads], *self._turn(projection.rope))
         keys, values = keys[: self._num_tokens], values[: self._num_tokens]
         self._cache.write(layer, self._cache_rows, keys, values)
-        return qkv[:, : heads.query_size]
+        return qkv[:, : heads.query_size].clone()
 
     def attend(self, q: torch.Tensor, attention: Attention, layer: int) -> torch.Tensor:
         window = attention.window
         if window not in self._groups:
             self._groups[window] = self._planner.groups(window, attention.heads.group)
         with torch_threads(self._safe.tiles.num_threads):
-            paged = PagedAttention(self._cache, layer, attention.heads, attention.scale)
+            paged = PagedAttention(self._cache, layer, attention, self._scratch)
             return paged.run(q, self._groups[window])
 
     def linear_add(self, inputs: torch.Tensor, weight: LinearWeight, x: torch.Tensor) -> None:
-        x.add_(self._linear(inputs, weight, self._pieces))
+        x.add_(self._product(inputs, weight))
 
     def norm_glu(
         self, x: torch.Tensor, norm: Norm, weight: LinearWeight, activation: Activation
     ) -> torch.Tensor:
-        return gated(self._linear(_normalised(x, norm), weight, self._pieces), activation)
+        return gated(self._product(_normalised(x, norm), weight), activation)
 
     def lm_head(self, x: torch.Tensor, norm: Norm, weight: LinearWeight) -> torch.Tensor:
         rows = self._padded(self._batch.logit_rows, self._head_pieces)
-        logits = self._linear(_normalised(x.index_select(0, rows), norm), weight, self._head_pieces)
+        logits = torch.empty(len(rows), weight.num_outputs, device=self._scratch.device)
+        self._multiply(_normalised(x.index_select(0, rows), norm), weight, self._head_pieces, logits)
         return logits[: len(self._batch.logit_rows)]
 
-    def _linear(self, x: torch.Tensor, weight: LinearWeight, pieces: tuple[int, ...]) -> torch.Tensor:
+    def _product(self, x: torch.Tensor, weight: LinearWeight) -> torch.Tensor:
+        """A linear over all rows; scratch memory, for use within the op."""
+        out = self._scratch.take("product", len(x), weight.num_outputs)
+        self._multiply(x, weight, self._pieces, out)
+        return out
+
+    def _multiply(
+        self, x: torch.Tensor, weight: LinearWeight, pieces: tuple[int, ...], out: torch.Tensor
+    ) -> None:
         with torch_threads(self._safe.rows.num_threads):
-            return linear(x, weight, pieces)
+            linear(x, weight, pieces, out, self._scratch)
 
     def _turn(self, table: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Cosines and sines of the batch's positions, [rows, 1, rotary_dim / 2] each."""
@@ -105,7 +115,7 @@ class TorchOps:
         return self._tensor(np.pad(array, (0, sum(pieces) - len(array))))
 
     def _tensor(self, array: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(array.astype(np.int64)).to(self._device)
+        return torch.from_numpy(array.astype(np.int64)).to(self._scratch.device)
 
 
 def _normalised(x: torch.Tensor, norm: Norm) -> torch.Tensor:
