@@ -91,6 +91,14 @@ def test_every_setting_can_come_from_its_environment_name() -> None:
         assert options != ServeOptions() or setting.read(text, "") == setting.default, setting.name
 
 
+@pytest.mark.parametrize("flag", ["--num-threads", "--threads"])
+def test_threads_may_be_asked_for_by_either_name(flag: str, tmp_path: Path) -> None:
+    assert parse(flag, "3").engine.threads.num_threads == 3
+    file = tmp_path / "serve.json"
+    file.write_text(json.dumps({flag.removeprefix("--"): 2}))
+    assert parse("--config", str(file)).engine.threads.num_threads == 2
+
+
 def test_foreign_environment_names_stand_in_but_do_not_override() -> None:
     assert parse(environ={"VLLM_API_KEY": "v"}).server.api_key == ("v",)
     assert parse(environ={"VLLM_API_KEY": "v", "NORIA_API_KEY": "n"}).server.api_key == ("n",)

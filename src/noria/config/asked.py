@@ -211,6 +211,7 @@ class ThreadOptions:
         WHOLE,
         low=1,
         high=1024,
+        aliases=("--threads",),
         fallbacks=("OMP_NUM_THREADS",),
         default_words="the CPUs that this process may use",
     )
