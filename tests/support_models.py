@@ -23,7 +23,7 @@ from noria.kernels.select import load_backend
 from noria.models.build import BuiltModel, build_model, cache_shape
 from noria.models.names import name_map
 from noria.models.registry import architecture as architecture_of
-from noria.models.stored import ModelFile
+from noria.models.stored import ModelFile, StoredModel
 
 VOCAB_SIZE = 320
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -221,7 +221,7 @@ def load(
     """The file's model on a backend."""
     shape = cache_shape(file.config, block_size, num_blocks)
     backend = load_backend(backend_name)(BackendOptions(dtype, "cpu", num_threads, shape))
-    return build_model(file, backend, max_model_len or file.config.max_position)
+    return build_model(StoredModel(file), backend, max_model_len or file.config.max_position)
 
 
 def random_model(config: ModelConfig, block_size: int, num_blocks: int, **options: Any) -> BuiltModel:

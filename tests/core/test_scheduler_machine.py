@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from noria.config.engine import AdmissionPolicy, SchedulingPolicy
+from noria.config.engine import AdmissionPolicy, SchedulingPolicy, StepCost
 from noria.core.outputs import FinishReason
 from support_engine import Harness, engine_config, solo_output
 
@@ -20,6 +20,8 @@ CONFIGS = st.fixed_dictionaries(
         "enable_chunked_prefill": st.booleans(),
         "admission_policy": st.sampled_from(AdmissionPolicy),
         "scheduling_policy": st.sampled_from(SchedulingPolicy),
+        # Steps of 3 to 10 tokens, then fewer the longer the context is.
+        "step_cost": st.none() | st.sampled_from([StepCost(10, 0, 1, 0.3), StepCost(10, 2, 2.5, 4)]),
     }
 )
 
@@ -33,6 +35,7 @@ class AnyLife(RuleBasedStateMachine):
             values["max_num_batched_tokens"] = max(
                 values["max_num_batched_tokens"], values["num_blocks"] * values["block_size"]
             )
+            values["step_cost"] = None
         self.harness = Harness(engine_config(**values))
         self.max_len = values["num_blocks"] * values["block_size"]
         self.expected: dict[str, list[int]] = {}

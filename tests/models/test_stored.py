@@ -160,7 +160,7 @@ def test_every_tensor_is_read_once_and_progress_ends_at_the_total(file_format: s
     file = random_file(small_config(**EVERYTHING), file_format)
     seen: list[tuple[int, int]] = []
     backend = load_backend("torch")(BackendOptions("float32", "cpu", 1, cache_shape(file.config, 16, 4)))
-    build_model(file, backend, 64, lambda done, total: seen.append((done, total)))
+    build_model(StoredModel(file, lambda done, total: seen.append((done, total))), backend, 64)
     assert sorted(file.reads) == sorted(file.arrays)
     total = sum(array.nbytes for array in file.arrays.values())
     assert [done for done, _ in seen] == np.cumsum([file.arrays[name].nbytes for name in file.reads]).tolist()

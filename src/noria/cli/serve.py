@@ -6,7 +6,7 @@ import logging
 import sys
 import time
 
-from noria.config.report import notices, render, startup_table
+from noria.config.report import notices, render, startup_table, step_rows
 from noria.config.resolved import Resolved
 from noria.config.serving import ServeOptions
 from noria.engine.build import OpenedModel, open_model, start_engine
@@ -26,6 +26,8 @@ def run(options: ServeOptions) -> int:
         print("note: the model brings no chat template; chats need --chat-template FILE", file=sys.stderr)
     with bytes_progress("Loading weights", is_shown=sys.stderr.isatty()) as progress:
         engine = start_engine(opened, options.engine, _show, progress)
+    if engine.resolved.config.scheduler.step_cost is not None:  # timed since the table was shown
+        print(render(step_rows(engine.resolved)), file=sys.stderr)
     recorder = engine.client.recorder
     try:
         app = create_app(

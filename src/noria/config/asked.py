@@ -154,12 +154,14 @@ class SchedulerOptions:
 
     TITLE: ClassVar[str] = "Scheduler"
 
-    max_num_batched_tokens: int = option(
-        2048,
+    max_num_batched_tokens: int | None = option(
+        None,
         "Most tokens one step computes, prompts and outputs together. Lower: steadier gaps between the tokens "
         "of running requests. Higher: prompts are read sooner.",
         WHOLE,
         low=1,
+        default_words="on a CPU what takes about 100 ms, at most 2048, as timed at start; fewer where a long "
+        "context makes tokens dearer",
     )
     max_num_seqs: int = option(
         128,

@@ -9,6 +9,7 @@ from noria.config.option import AUTO
 from noria.config.pool import LengthGoal, LengthSource, Sizing
 from noria.config.resolved import Choice
 from noria.config.sizes import format_size
+from noria.config.step_budget import STEP_CHOICE, is_step_open
 
 
 def explain_choices(
@@ -23,7 +24,7 @@ def explain_choices(
         _length(goal, sizing),
         _blocks(asked, sizing, config),
         _seqs(asked, config),
-        _step(config),
+        _step(asked, hardware, config),
     )
 
 
@@ -84,7 +85,10 @@ def _seqs(asked: EngineOptions, config: EngineConfig) -> Choice:
     return Choice("max_num_seqs", num_seqs, reason, is_notice=True)
 
 
-def _step(config: EngineConfig) -> Choice:
+def _step(asked: EngineOptions, hardware: Hardware, config: EngineConfig) -> Choice:
+    if is_step_open(asked, hardware):
+        reason = "at most; timed once the weights are in memory, so that a step stays short"
+        return Choice(STEP_CHOICE, config.scheduler.max_num_batched_tokens, reason)
     chunked = "cut into pieces" if config.scheduler.enable_chunked_prefill else "never cut"
     reason = f"tokens in one step at most; longer prompts are {chunked}"
-    return Choice("max_num_batched_tokens", config.scheduler.max_num_batched_tokens, reason)
+    return Choice(STEP_CHOICE, config.scheduler.max_num_batched_tokens, reason)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from math import sqrt
 
 from noria.config.model import ModelConfig
+
+_ROUNDING = 1e-9  # of a token: what floating point may be off by
 
 
 class AdmissionPolicy(str, Enum):
@@ -19,6 +22,31 @@ class SchedulingPolicy(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class StepCost:
+    """What a step takes, as timed at start, and what it may take. All in seconds.
+
+    n tokens of one sequence that follow c others take n * token_s + n * (c + n / 2) * pair_s: pair_s for each
+    earlier token that one attends to. fixed_s comes to every step. target_s: what a step with prompts may take.
+    """
+
+    target_s: float
+    fixed_s: float
+    token_s: float
+    pair_s: float
+
+    def seconds(self, num_new: int, num_computed: int) -> float:
+        """Of num_new tokens that follow num_computed others, the fixed part left out."""
+        return num_new * (self.token_s + self.pair_s * (num_computed + num_new / 2))
+
+    def tokens_within(self, seconds: float, num_computed: int) -> int:
+        """The most tokens that follow num_computed others and take no longer than that."""
+        # The positive root of pair_s / 2 * n^2 + first_s * n = seconds, in the form that bears pair_s = 0.
+        first_s = self.token_s + self.pair_s * num_computed
+        root = sqrt(first_s**2 + 2 * self.pair_s * seconds)
+        return int(2 * seconds / (first_s + root) + _ROUNDING)
+
+
+@dataclass(frozen=True, slots=True)
 class SchedulerConfig:
     max_num_batched_tokens: int
     max_num_seqs: int
@@ -28,6 +56,8 @@ class SchedulerConfig:
     scheduling_policy: SchedulingPolicy = SchedulingPolicy.FCFS
     # Under the priority policy one priority level is worth this many seconds of waiting, so nobody starves.
     priority_aging_s: float = 30.0
+    # Limits a step besides its tokens; None where the number of tokens was stated.
+    step_cost: StepCost | None = None
 
 
 @dataclass(frozen=True, slots=True)

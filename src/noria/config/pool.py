@@ -12,6 +12,7 @@ from noria.config.hardware import Hardware
 from noria.config.option import AUTO
 from noria.config.shortage import Shortage
 from noria.config.sizes import flag_size, flag_size_below, format_size
+from noria.config.step_budget import most_step_tokens
 
 # Where nobody states a length, memory is taken beyond the default share until requests of this many tokens fit.
 COMFORTABLE_LEN = 2048
@@ -54,7 +55,7 @@ def length_goal(asked: EngineOptions, max_position: int) -> LengthGoal:
         return LengthGoal(max_position, LengthSource.MODEL, "the model's own")
     if length != AUTO:
         return LengthGoal(min(int(length), max_position), LengthSource.ASKED, "asked for")
-    step = asked.scheduler.max_num_batched_tokens
+    step = most_step_tokens(asked)
     if asked.scheduler.enable_chunked_prefill or step >= max_position:
         return LengthGoal(max_position, LengthSource.AUTO, "auto: as long as the model allows")
     return LengthGoal(step, LengthSource.AUTO, "auto: the longest prompt that one step reads whole")

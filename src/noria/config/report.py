@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from noria.config.resolved import Choice, MemoryTable, Resolved
 from noria.config.sizes import format_size
+from noria.config.step_budget import STEP_CHOICE
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,11 @@ class Row:
 def startup_table(resolved: Resolved) -> list[Row]:
     """Memory first, from the machine down to requests, then every choice with its reason."""
     return [*_memory_rows(resolved.memory), *(_choice_row(choice) for choice in resolved.choices)]
+
+
+def step_rows(resolved: Resolved) -> list[Row]:
+    """What a step may compute: the row that timing settles after the table is shown."""
+    return [_choice_row(choice) for choice in resolved.choices if choice.name == STEP_CHOICE]
 
 
 def render(rows: Sequence[Row]) -> str:

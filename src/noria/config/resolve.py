@@ -21,13 +21,14 @@ from noria.config.pool import Sizing
 from noria.config.problems import refuse
 from noria.config.resolved import MemoryTable, Resolved
 from noria.config.settle import Settlement, settle
+from noria.config.step_budget import is_step_open, most_step_tokens
 
 
-def resolve_dtype(asked: EngineOptions, hardware: Hardware) -> str:
+def resolve_dtype(asked: EngineOptions, device: str) -> str:
     """float32 | bfloat16 | float16: what the footprint given to `resolve` must be in."""
     if asked.model.dtype != AUTO:
         return asked.model.dtype
-    return "float32" if hardware.device == "cpu" else "bfloat16"
+    return "float32" if device == "cpu" else "bfloat16"
 
 
 def resolve(
@@ -38,7 +39,7 @@ def resolve(
     footprint: of this model in the dtype of `resolve_dtype`. model_name: identifies the weights.
     Raises ConfigError that tells everything impossible at once, with the numbers and what would work.
     """
-    dtype = resolve_dtype(asked, hardware)
+    dtype = resolve_dtype(asked, hardware.device)
     assert footprint.dtype == dtype, f"the footprint is for {footprint.dtype}, wanted {dtype}"
     assert asked.model.device in (AUTO, hardware.device), (
         f"probed {hardware.device}, not {asked.model.device}"
@@ -63,13 +64,14 @@ def resolve(
         seed=asked.model.seed,
     )
     choices = explain_choices(asked, hardware, settled.goal, sizing, config)
-    return Resolved(config, choices, _memory_table(settled.demand, hardware, sizing))
+    memory = _memory_table(settled.demand, hardware, sizing)
+    return Resolved(config, choices, memory, is_step_open(asked, hardware))
 
 
 def _scheduler_config(asked: EngineOptions, max_num_seqs: int, sizing: Sizing) -> SchedulerConfig:
     scheduler = asked.scheduler
     return SchedulerConfig(
-        max_num_batched_tokens=scheduler.max_num_batched_tokens,
+        max_num_batched_tokens=most_step_tokens(asked),
         max_num_seqs=max_num_seqs,
         max_model_len=sizing.max_model_len,
         enable_chunked_prefill=scheduler.enable_chunked_prefill,

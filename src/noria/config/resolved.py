@@ -51,6 +51,9 @@ class MemoryTable:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
+    """is_step_open: max_num_batched_tokens is the most it may become; `settle_step` settles it by timing."""
+
     config: EngineConfig
     choices: tuple[Choice, ...]
     memory: MemoryTable
+    is_step_open: bool = False

@@ -10,6 +10,7 @@ from noria.config.faults import Fault, Problem, Remedy
 from noria.config.footprint import Footprint
 from noria.config.hardware import Hardware
 from noria.config.pool import LengthGoal, Sizing, length_goal, size_by_memory, size_stated_pool
+from noria.config.step_budget import most_step_tokens
 
 # Steps that are suggested where the asked ones take too much workspace.
 _LEAN_BATCHED_TOKENS = 256
@@ -29,7 +30,7 @@ class Settlement:
 
 def settle(asked: EngineOptions, max_position: int, hardware: Hardware, footprint: Footprint) -> Settlement:
     """max_position: of the model and its backend, in tokens. A pure function."""
-    tokens = asked.scheduler.max_num_batched_tokens
+    tokens = most_step_tokens(asked)
     # A running request advances by at least one token in a step, so more of them could never run.
     num_seqs = min(asked.scheduler.max_num_seqs, tokens)
     goal = length_goal(asked, max_position)
@@ -68,7 +69,7 @@ def _pool_stated_twice(asked: EngineOptions) -> list[Problem]:
 
 
 def _beyond_step(asked: EngineOptions, length: int) -> list[Problem]:
-    tokens = asked.scheduler.max_num_batched_tokens
+    tokens = most_step_tokens(asked)
     if asked.scheduler.enable_chunked_prefill or length <= tokens:
         return []
     origin = "from the model" if asked.memory.max_model_len is None else "asked for"
@@ -90,7 +91,7 @@ def _with_smaller_steps(problem: Problem, asked: EngineOptions, num_seqs: int) -
         return problem
     changes = {"max_num_seqs": str(min(num_seqs, _LEAN_SEQS))}
     if asked.scheduler.enable_chunked_prefill:
-        tokens = min(asked.scheduler.max_num_batched_tokens, _LEAN_BATCHED_TOKENS)
+        tokens = min(most_step_tokens(asked), _LEAN_BATCHED_TOKENS)
         changes["max_num_batched_tokens"] = str(tokens)
     remedies = (*problem.remedies, Remedy(changes))
     return Problem(problem.fault, problem.text, remedies, problem.otherwise)

@@ -44,17 +44,20 @@ class Admitter:
         return self._policy.candidates(self._waiting, self._running, num_slots)
 
     def admit(self, granted: Sequence[tuple[Request, int]], draft: Draft, now_s: float) -> list[Request]:
-        """Admit what fits of (request, tokens) pairs, in order. One that does not fit may be passed, though not
-        for ever. One that can share what is being computed in this step stays out until it is there.
+        """Admit what fits of (request, price it may come to) pairs, in order. One that does not fit may be
+        passed, though not for ever. One that can share what is being computed in this step stays out until it is
+        there.
         """
         admitted: list[Request] = []
         refused: list[Request] = []
-        for request, num_tokens in granted:
+        for request, price in granted:
+            if draft.tokens_left == 0:
+                break
             hit = self._kv.find(request)
             if self._policy.waits_for_prefix and self._comes_in_this_step(hit, draft):
                 continue
             if self._fits(request, hit):
-                self._join(request, hit, num_tokens, draft, now_s)
+                self._join(request, hit, price, draft, now_s)
                 admitted.append(request)
                 for passed in refused:
                     passed.life.num_passed += 1
@@ -92,9 +95,9 @@ class Admitter:
         """Blocks that a request may come to need beyond those of its known tokens."""
         return self._kv.num_blocks_for(request.max_known) - self._kv.num_blocks_for(request.num_known)
 
-    def _join(self, request: Request, hit: Hit, num_tokens: int, draft: Draft, now_s: float) -> None:
+    def _join(self, request: Request, hit: Hit, price: int, draft: Draft, now_s: float) -> None:
         moves = self._kv.admit(request, hit)
-        num_new = min(num_tokens, request.num_pending)
+        num_new = draft.affordable(request, price)
         gained = self._kv.grow(request, num_new)
         assert gained is not None, f"request {request.id} was found to fit, and does not"
         draft.introduce(request, moves)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from noria.core.plan import BlockMove, NewRequest, StepPlan, Work
+from noria.core.prices import Prices
 from noria.core.request import Request
 
 
@@ -13,6 +14,7 @@ from noria.core.request import Request
 class DraftWork:
     request: Request
     num_new: int = 0
+    price: int = 0
     new_blocks: list[int] = field(default_factory=list)
 
     def freeze(self) -> Work:
@@ -28,10 +30,15 @@ class DraftWork:
 
 
 class Draft:
-    """Collects work until the budget is spent. Work can be added to a request twice, and dropped again."""
+    """Collects work until tokens or price are spent. Work can be added to a request twice, and dropped again.
 
-    def __init__(self, budget: int) -> None:
-        self.budget_left = budget
+    tokens_left: tokens that the step still takes. price_left: what prompts may still cost.
+    """
+
+    def __init__(self, max_tokens: int, prices: Prices) -> None:
+        self.tokens_left = max_tokens
+        self.price_left = prices.step
+        self._prices = prices
         self._work: dict[str, DraftWork] = {}
         self._arrivals: list[NewRequest] = []
         self._moves: list[BlockMove] = []
@@ -40,17 +47,38 @@ class Draft:
     def is_empty(self) -> bool:
         return not self._work
 
+    @property
+    def is_spent(self) -> bool:
+        return self.tokens_left <= 0 or self.price_left <= 0
+
+    def reserve_for_prompts(self) -> None:
+        """Called when all decodes are in: prompts get their part, whatever was spent."""
+        self.price_left = max(self.price_left, self._prices.for_prompts)
+
+    def need(self, request: Request) -> int:
+        """The price of all that the request lacks."""
+        return self._prices.of(request.num_pending, request.num_computed)
+
+    def affordable(self, request: Request, price: int) -> int:
+        """How many more of the request's tokens that price buys; one at least if it has none in the step yet."""
+        planned = self.num_new(request)
+        bought = self._prices.tokens(price, request.num_computed + planned)
+        return min(bought if planned else max(1, bought), self.tokens_left, request.num_pending - planned)
+
     def num_new(self, request: Request) -> int:
         """Tokens of the request that are in the draft already."""
         work = self._work.get(request.id)
         return work.num_new if work else 0
 
     def add(self, request: Request, num_new: int, new_blocks: Sequence[int]) -> None:
-        assert 0 < num_new <= self.budget_left, f"{num_new} tokens of a budget of {self.budget_left}"
+        assert 0 < num_new <= self.tokens_left, f"{num_new} tokens where {self.tokens_left} are left"
         work = self._work.setdefault(request.id, DraftWork(request))
+        price = self._prices.of(num_new, request.num_computed + work.num_new)
         work.num_new += num_new
+        work.price += price
         work.new_blocks.extend(new_blocks)
-        self.budget_left -= num_new
+        self.tokens_left -= num_new
+        self.price_left -= price
 
     def introduce(self, request: Request, moves: Sequence[BlockMove]) -> None:
         """Tell the runner of a request that it does not know."""
@@ -63,7 +91,8 @@ class Draft:
         """Take back a request's work, if it has any."""
         work = self._work.pop(request.id, None)
         if work is not None:
-            self.budget_left += work.num_new
+            self.tokens_left += work.num_new
+            self.price_left += work.price
 
     def freeze(self, step: int, departures: Sequence[str]) -> StepPlan:
         return StepPlan(

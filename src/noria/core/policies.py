@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from noria.config.engine import AdmissionPolicy, SchedulerConfig, SchedulingPolicy
+from noria.core.prices import Prices, choose_prices
 from noria.core.queue import OrderKey, RequestQueue
 from noria.core.request import Request
 
@@ -62,7 +63,7 @@ class StaticAdmission:
 
 class BudgetSplit(Protocol):
     def split(self, budget: int, needs: Sequence[int]) -> list[int]:
-        """Tokens for each of several requests that need `needs` tokens, oldest request first; sum <= budget."""
+        """What each of several requests gets, oldest request first; sum <= budget. In units of core.prices."""
         ...
 
 
@@ -136,6 +137,7 @@ class Policies:
     admission: Admission
     split: BudgetSplit
     order: OrderKey
+    prices: Prices
 
 
 def choose_policies(config: SchedulerConfig) -> Policies:
@@ -155,4 +157,5 @@ def choose_policies(config: SchedulerConfig) -> Policies:
         admission=admissions[config.admission_policy],
         split=chunked[config.scheduling_policy] if config.enable_chunked_prefill else WholePrompts(),
         order=orders[config.scheduling_policy],
+        prices=choose_prices(config),
     )

@@ -36,7 +36,7 @@ class Scheduler:
         self.running = RequestQueue(policies.order)
         self.tally = StepTally()
         self._config = config
-        self._split = policies.split
+        self._policies = policies
         self._admitter = Admitter(config, policies.admission, self.waiting, self.running, kv)
         self._eos_token_ids = frozenset(eos_token_ids)
         self._finished: list[tuple[Request, FinishReason]] = []  # since they were last taken
@@ -71,10 +71,11 @@ class Scheduler:
 
     def plan(self, now_s: float) -> StepPlan:
         """Compose the next step. Empty when there is nothing to do."""
-        draft = Draft(self._config.max_num_batched_tokens)
+        draft = Draft(self._config.max_num_batched_tokens, self._policies.prices)
         for request in list(self.running):
             if request.num_pending == 1 and self.running.get(request.id) is request:
                 self._extend(request, 1, draft)
+        draft.reserve_for_prompts()
         self._share_out(draft, now_s)
         self._spend_rest(draft)
         plan = draft.freeze(self._num_steps, self._departures)
@@ -142,17 +143,17 @@ class Scheduler:
 
     def _share_out(self, draft: Draft, now_s: float) -> None:
         """Split what the decodes left between prompts that run and requests that wait, oldest first."""
-        if draft.budget_left == 0:
+        if draft.is_spent:
             return
         closed = self.tally.num_preemptions > 0  # memory is short; who was just preempted comes back later
         claims = [request for request in self.running if request.num_pending > 1]
         claims += [] if closed else self._admitter.candidates()
         claims.sort(key=self.running.key)
-        shares = self._split.split(draft.budget_left, [request.num_pending for request in claims])
+        shares = self._policies.split.split(draft.price_left, [draft.need(request) for request in claims])
         granted = [(request, share) for request, share in zip(claims, shares, strict=True) if share]
         for request, share in granted:
             if self.running.get(request.id) is request:
-                self._extend(request, share, draft)
+                self._extend(request, draft.affordable(request, share), draft)
         if self.tally.num_preemptions == 0:
             waiting = [(request, share) for request, share in granted if request.id in self.waiting]
             for request in self._admitter.admit(waiting, draft, now_s):
@@ -161,7 +162,7 @@ class Scheduler:
 
     def _extend(self, request: Request, num_tokens: int, draft: Draft) -> None:
         """Plan up to num_tokens more of a running request; younger ones yield their blocks to it if they must."""
-        while draft.budget_left and not self._extend_freely(request, num_tokens, draft):
+        while draft.tokens_left and not self._extend_freely(request, num_tokens, draft):
             victim = self.running.last()
             assert len(self.running) > 1, (
                 f"request {request.id} alone does not fit: {request.num_known} tokens, "
@@ -174,7 +175,7 @@ class Scheduler:
     def _extend_freely(self, request: Request, num_tokens: int, draft: Draft) -> bool:
         """Plan as many of num_tokens more as budget and free blocks allow; whether that is any."""
         planned = draft.num_new(request)
-        num_new = min(num_tokens, draft.budget_left, self.kv.room(request) - planned)
+        num_new = min(num_tokens, draft.tokens_left, self.kv.room(request) - planned)
         if num_new <= 0:
             return False
         gained = self.kv.grow(request, planned + num_new)
@@ -187,12 +188,11 @@ class Scheduler:
         run, oldest first.
         """
         for request in self.running:
-            left = request.num_pending - draft.num_new(request)
-            if left and draft.budget_left:
-                self._extend_freely(request, left, draft)
+            if request.num_pending > draft.num_new(request) and not draft.is_spent:
+                self._extend_freely(request, draft.affordable(request, draft.price_left), draft)
         if draft.is_empty and len(self.running):
             (oldest,) = self.running.first(1)
-            self._extend(oldest, oldest.num_pending, draft)
+            self._extend(oldest, draft.affordable(oldest, draft.price_left), draft)
 
     def _preempt(self, request: Request, draft: Draft) -> None:
         draft.drop(request)

@@ -16,6 +16,7 @@ from noria.config.hardware import probe_cpu
 from noria.config.model import ModelConfig
 from noria.config.resolve import resolve, resolve_dtype
 from noria.config.resolved import Choice, Resolved
+from noria.config.step_budget import settle_step
 from noria.config.tokenizer import TokenizerSpec
 from noria.core.clock import MonotonicClock
 from noria.core.kv import KVCacheManager
@@ -26,6 +27,7 @@ from noria.engine.in_process import InProcessClient
 from noria.engine.loop import EngineLoop
 from noria.engine.records import Recorder
 from noria.engine.runner_api import Runner
+from noria.engine.timing import time_steps
 from noria.kernels.native.sizes import matrix_sizes
 from noria.kernels.ops import BackendOptions
 from noria.kernels.select import ChosenBackend, Wanted, choose_backend, load_backend
@@ -40,6 +42,7 @@ from noria.runner.runner import ModelRunner
 
 log = logging.getLogger(__name__)
 
+_DEVICE = "cpu"  # the only one that this version runs on
 Progress = Callable[[int, int], None]  # (bytes read, bytes to read), as stored
 
 
@@ -81,12 +84,13 @@ def start_engine(
 ) -> Engine:
     """Settle the settings, load the weights and start stepping.
 
-    on_resolved: told of the settings before weights are read. progress: of the reading.
+    on_resolved: told of the settings before weights are read; what a step computes may be open yet.
+    progress: of the reading.
     Raises ConfigError for settings that cannot work, ModelError for a checkpoint that does not hold its model.
     """
     checkpoint = opened.checkpoint
-    stored = StoredModel(checkpoint)
-    dtype = resolve_dtype(options, probe_cpu())
+    stored = StoredModel(checkpoint, progress)
+    dtype = resolve_dtype(options, _DEVICE)
     chosen = _chosen_backend(options, stored.config, dtype)
     make_backend = load_backend(chosen.name)  # before memory is looked at: what the libraries take is taken
     sizes = _footprint(chosen.name, stored, dtype)
@@ -97,10 +101,12 @@ def start_engine(
     config = resolved.config
     shape = cache_shape(config.model, config.cache.block_size, config.cache.num_blocks)
     backend = make_backend(BackendOptions(config.dtype, config.device, config.num_threads, shape))
-    model = build_model(checkpoint, backend, config.scheduler.max_model_len, progress)
+    model = build_model(stored, backend, config.scheduler.max_model_len)
     checkpoint.close()
     runner = ModelRunner(model, config.model.eos_token_ids, config.cache.block_size)
-    return Engine(InProcessClient(loop_factory(config, runner), config), resolved)
+    if resolved.is_step_open:
+        resolved = settle_step(resolved, time_steps(runner, MonotonicClock(), config))
+    return Engine(InProcessClient(loop_factory(resolved.config, runner), resolved.config), resolved)
 
 
 def _chosen_backend(options: EngineOptions, config: ModelConfig, dtype: str) -> ChosenBackend:

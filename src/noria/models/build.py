@@ -1,4 +1,4 @@
-"""From a checkpoint to a model that runs: check every tensor, pack them one by one, compile the forward."""
+"""From a checked checkpoint to a model that runs: pack its tensors one by one, compile the forward."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from noria.kernels.batch import Batch
 from noria.kernels.ops import Backend, CacheShape, Program
 from noria.models.registry import architecture
 from noria.models.rope import rope_table
-from noria.models.stored import ModelFile, Progress, StoredModel
+from noria.models.stored import StoredModel
 
 
 class BuiltModel:
@@ -34,16 +34,12 @@ def cache_shape(config: ModelConfig, block_size: int, num_blocks: int) -> CacheS
     return CacheShape(config.num_layers, config.num_kv_heads, config.head_dim, block_size, num_blocks)
 
 
-def build_model(
-    checkpoint: ModelFile, backend: Backend, max_model_len: int, progress: Progress | None = None
-) -> BuiltModel:
-    """Load every tensor into the backend, which was made for `cache_shape(checkpoint.config, ...)`.
+def build_model(stored: StoredModel, backend: Backend, max_model_len: int) -> BuiltModel:
+    """Load every tensor into the backend, which was made for `cache_shape(stored.config, ...)`.
 
-    max_model_len: tokens; the longest sequence to be served. progress: called after each tensor with the bytes
-    read so far and in all, as stored. Peak memory is the packed weights and one tensor in float32. Raises
-    ModelError, before reading weights, for a checkpoint that does not hold exactly the model it describes.
+    max_model_len: tokens; the longest sequence to be served. Peak memory is the packed weights and one tensor in
+    float32.
     """
-    stored = StoredModel(checkpoint, progress)
     config = stored.config
     rope = backend.packer.pack_rope(rope_table(config, max_model_len))
     model = architecture(config)(config, stored, backend.packer, rope)

@@ -59,7 +59,10 @@ class StoredModel:
     """
 
     def __init__(self, file: ModelFile, progress: Progress | None = None) -> None:
-        """Raises ModelError for tensors that are missing, unknown, of another shape or in contradiction."""
+        """progress: called after each tensor with the bytes read so far and in all, as stored.
+
+        Raises ModelError for tensors that are missing, unknown, of another shape or in contradiction.
+        """
         self._file = file
         self._names = name_map(file.format, file.config)
         self._progress = progress

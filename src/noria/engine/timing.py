@@ -1,0 +1,79 @@
+"""Times a runner on a few steps before anything is served, on blocks that nobody holds yet."""
+
+from __future__ import annotations
+
+from noria.config.engine import EngineConfig
+from noria.config.step_budget import StepTime
+from noria.core.clock import Clock
+from noria.core.plan import NewRequest, StepPlan, Work
+from noria.engine.runner_api import Runner
+from noria.sampling.params import SamplingParams
+
+_SPEND_S = 0.1  # no step is begun that would make the whole take longer, but for the first ones
+_SIZES = (16, 64, 256)  # tokens
+_REPEATS = 2
+_CONTEXT = 2048  # tokens before a chunk, where the cost of a context is looked for
+_PARAMS = SamplingParams(temperature=0.0)
+
+
+class StepTimer:
+    """Runs steps of one made-up request each. What their tokens attend to is whatever lies in the blocks: it does
+    not matter to the time. The runner has forgotten them all in the end.
+    """
+
+    def __init__(self, runner: Runner, clock: Clock, config: EngineConfig) -> None:
+        self._runner = runner
+        self._clock = clock
+        self._config = config
+        self._num_steps = 0
+        self._known: tuple[str, ...] = ()  # what the runner has to forget
+        self.longest = min(
+            config.scheduler.max_model_len, config.cache.num_blocks * config.cache.block_size
+        )  # tokens of a request
+
+    def time(self, num_new: int, num_computed: int = 0) -> StepTime:
+        """A step of num_new tokens that follow num_computed others; num_new + num_computed <= longest."""
+        plan = self._plan(num_new, num_computed)
+        start_s = self._clock.now()
+        self._runner.collect(self._runner.launch(plan))
+        return StepTime(num_new, num_computed, self._clock.now() - start_s)
+
+    def close(self) -> None:
+        self._runner.collect(self._runner.launch(StepPlan(self._num_steps, (), (), (), self._known)))
+
+    def _plan(self, num_new: int, num_computed: int) -> StepPlan:
+        request_id = f"timing-{self._num_steps}"
+        length = num_computed + num_new
+        token_ids = tuple(index % self._config.model.vocab_size for index in range(length))
+        blocks = tuple(range(-(-length // self._config.cache.block_size)))
+        plan = StepPlan(
+            step=self._num_steps,
+            arrivals=(NewRequest(request_id, token_ids, length, _PARAMS, 0),),
+            work=(Work(request_id, num_computed, num_new, blocks, samples=True),),
+            moves=(),
+            departures=self._known,
+        )
+        self._known = (request_id,)
+        self._num_steps += 1
+        return plan
+
+
+def time_steps(runner: Runner, clock: Clock, config: EngineConfig) -> list[StepTime]:
+    """Timings for config.step_budget.settle_step, in about a tenth of a second where the machine is up to it.
+
+    Chunks of growing size, then a small one behind a context: each some times, for the shortest time tells what
+    the step takes and the others what else went on. (The very first takes memory and wakes threads.)
+    """
+    timer = StepTimer(runner, clock, config)
+    end_s = clock.now() + _SPEND_S
+    smallest, *larger = sorted({min(size, timer.longest) for size in _SIZES})
+    times = [timer.time(smallest)]
+    for size in (smallest, smallest, *(size for size in larger for _ in range(_REPEATS))):
+        if clock.now() + times[-1].seconds * size / times[-1].num_new < end_s:
+            times.append(timer.time(size))
+    context = min(_CONTEXT, timer.longest - smallest)
+    if context > smallest:
+        times.append(timer.time(smallest, context))
+        times.append(timer.time(smallest, context))
+    timer.close()
+    return times
