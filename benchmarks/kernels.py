@@ -89,7 +89,7 @@ def measure(case: Case, num_threads: int, seconds: float) -> Rate:
     if case.num_rows == 1:
         copies += [packed(case, rng) for _ in range(COLD_BYTES // first.num_bytes)]
     rows = rng.normal(size=(case.num_rows, case.k)).astype(np.float32)
-    x = rows if case.kind in FLOATS else _native.QuantisedRows.of_floats(rows)
+    x = rows if case.kind in FLOATS else _native.QuantisedRows.of_floats(rows, bits=first.row_bits())
     out = np.empty((case.num_rows, case.n), np.float32)
     once_s = _native.time_products(copies, x, out, num_threads, 1)
     repeats = max(2, min(1000, int(seconds / once_s)))

@@ -28,6 +28,10 @@ class Codes:
         weight.put_codes(0, self.codes, self.scales, self.minima)
         return weight
 
+    def row_bits(self) -> int:
+        """Of the integers that rows may have: bytes where products of bytes fit 16 bits."""
+        return 8 if self.bits <= 6 else 16
+
     def exact(self) -> np.ndarray:
         """[n, k] float64."""
         scales = np.repeat(self.scales.astype(np.float64), self.group, axis=1)
@@ -35,7 +39,7 @@ class Codes:
         return numbers if self.minima is None else numbers + np.repeat(self.minima, self.group, axis=1)
 
     def integers(self, rows: np.ndarray) -> np.ndarray:
-        """rows [m, k] int8 -> the products of each group [m, n, k / group] int32."""
+        """rows [m, k] int16 -> the products of each group [m, n, k / group] int32."""
         m, n = len(rows), len(self.codes)
         left = rows.astype(np.int32).reshape(m, 1, -1, self.group)
         right = (self.codes.astype(np.int32) - self.zero).reshape(1, n, -1, self.group)
@@ -52,10 +56,13 @@ def draw_codes(
     return Codes(bits, group, zero, rng.integers(0, 2**bits, shape, np.uint8), scales, minima)
 
 
-def draw_rows(rng: np.random.Generator, num_rows: int, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """int8 codes [num_rows, k] and scales [num_rows, k / 32] float32."""
+def draw_rows(
+    rng: np.random.Generator, num_rows: int, k: int, bits: int = 8
+) -> tuple[np.ndarray, np.ndarray]:
+    """Codes [num_rows, k] int16 of so many bits and scales [num_rows, k / 32] float32."""
     scales = rng.uniform(0.01, 1, (num_rows, k // SCALE_GROUP)).astype(np.float32)
-    return rng.integers(-127, 128, (num_rows, k), np.int8), scales
+    largest = 2 ** (bits - 1) - 1
+    return rng.integers(-largest, largest + 1, (num_rows, k), np.int16), scales
 
 
 def exact_rows(codes: np.ndarray, scales: np.ndarray) -> np.ndarray:

@@ -142,6 +142,9 @@ void bind_weights(nb::module_& module) {
           },
           nb::arg("bits"), nb::arg("group"), nb::arg("zero"), nb::arg("n"), nb::arg("k"), nb::kw_only(),
           nb::arg("glu") = false, "w = scale * (code - zero), or with zero 0 scale * code + minimum.")
+      .def("row_bits", [](const LinearWeight& weight) {
+             return row_form(weight.view().format, Precision::kInt8) == RowForm::kBytes ? 8 : 16;
+           }, "Of the integers that rows are quantised to where 8 bits would do.")
       .def("put_floats", &put_floats, nb::arg("first"), nb::arg("rows"), "rows: [m, k] float32.")
       .def("put_blocks", &put_blocks, nb::arg("first"), nb::arg("type"), nb::arg("rows"),
            "rows: [m, bytes of a row] uint8, as the file has them.")
@@ -156,28 +159,45 @@ void bind_weights(nb::module_& module) {
       .def_prop_ro("num_bytes", [](const LinearWeight& weight) { return weight.view().num_bytes(); });
 }
 
-// codes and scales as they are given; wide and sums follow from them.
-QuantisedRows* given_rows(const Bytes& codes, const Matrix& scales) {
-  const int64_t num_rows = codes.shape(0), k = codes.shape(1);
-  auto made = std::make_unique<QuantisedRows>(num_rows, k);
+// Of every four shorts, numbers 0, 2, 1, 3: the order is its own inverse.
+int64_t place_of_short(int64_t i) {
+  constexpr int kOrder[4] = {0, 2, 1, 3};
+  return i / 4 * 4 + kOrder[i % 4];
+}
+
+RowForm form_of(int bits) {
+  if (bits != 8 && bits != 16) throw std::invalid_argument("rows are of 8 or 16 bits, not " + std::to_string(bits));
+  return bits == 8 ? RowForm::kBytes : RowForm::kShorts;
+}
+
+// Codes and scales as they are given; sums follow from them.
+QuantisedRows* given_rows(const Shorts& codes, const Matrix& scales, int bits) {
+  const int64_t num_rows = codes.shape(0), k = codes.shape(1), num_groups = k / kScaleGroup;
+  auto made = std::make_unique<QuantisedRows>(num_rows, k, form_of(bits));
   const QuantRows& rows = made->view;
   expect(scales.shape(0), num_rows, "rows of scales");
-  expect(scales.shape(1), k / kScaleGroup, "scales in a row");
-  std::copy_n(codes.data(), num_rows * k, rows.codes);
-  std::copy_n(scales.data(), num_rows * k / kScaleGroup, rows.scales);
-  std::fill_n(rows.sums32, num_rows * k / kScaleGroup, 0);
-  std::fill_n(rows.sums16, num_rows * k / kSumGroup, 0);
-  constexpr int kOrder[4] = {0, 2, 1, 3};
+  expect(scales.shape(1), num_groups, "scales in a row");
+  std::copy_n(scales.data(), num_rows * num_groups, rows.scales);
+  std::fill_n(rows.sums32, num_rows * num_groups, 0.0f);
+  std::fill_n(rows.sums16, num_rows * k / kSumGroup, 0.0f);
   for (int64_t i = 0; i < num_rows * k; ++i) {
-    rows.wide[i] = rows.codes[i / 4 * 4 + kOrder[i % 4]];
-    rows.sums32[i / kScaleGroup] += rows.codes[i];
-    rows.sums16[i / kSumGroup] += rows.codes[i];
+    const int16_t code = codes.data()[i];
+    if (rows.form == RowForm::kBytes) {
+      if (code != int8_t(code)) throw std::invalid_argument("a code of " + std::to_string(code) + " in 8 bits");
+      rows.bytes[i] = int8_t(code);
+    } else {
+      rows.shorts[place_of_short(i)] = code;
+    }
+    rows.sums32[i / kScaleGroup] += code;  // exact: far below 2^24
+    rows.sums16[i / kSumGroup] += code;
   }
+  for (int64_t i = 0; i < num_rows * k / kSumGroup; ++i) rows.sums16[i] *= rows.scales[i * kSumGroup / kScaleGroup];
+  for (int64_t i = 0; i < num_rows * num_groups; ++i) rows.sums32[i] *= rows.scales[i];
   return made.release();
 }
 
-QuantisedRows* quantised(const Matrix& x, std::optional<Vector> gamma, float eps) {
-  auto made = std::make_unique<QuantisedRows>(x.shape(0), x.shape(1));
+QuantisedRows* quantised(const Matrix& x, std::optional<Vector> gamma, float eps, int bits) {
+  auto made = std::make_unique<QuantisedRows>(x.shape(0), x.shape(1), form_of(bits));
   if (gamma) {
     expect(gamma->shape(0), x.shape(1), "numbers of gamma");
     norm_quantise_rows(rows_of(x), {gamma->data(), eps}, 0, made->num_rows, made->view);
@@ -201,16 +221,21 @@ nb::object copy_of(const T* data, int64_t num_rows, int64_t width) {
   return copy.cast();
 }
 
+nb::object codes_of(const QuantisedRows& rows) {
+  const QuantRows& view = rows.view;
+  if (view.form == RowForm::kBytes) return copy_of(view.bytes, rows.num_rows, view.k);
+  auto codes = make_array<int16_t>(rows.num_rows, view.k);
+  for (int64_t i = 0; i < rows.num_rows * view.k; ++i) codes.data()[i] = view.shorts[place_of_short(i)];
+  return codes.cast();
+}
+
 void bind_rows(nb::module_& module) {
-  nb::class_<QuantisedRows>(module, "QuantisedRows", "Activations [m, k] in int8, a scale for each 32 of a row.")
-      .def_static("of_codes", &given_rows, nb::arg("codes"), nb::arg("scales"),
-                  "codes: [m, k] int8. scales: [m, k / 32] float32.")
+  nb::class_<QuantisedRows>(module, "QuantisedRows", "Activations [m, k] in integers, a scale for each 32 of a row.")
+      .def_static("of_codes", &given_rows, nb::arg("codes"), nb::arg("scales"), nb::kw_only(), nb::arg("bits"),
+                  "codes: [m, k] int16, within the bits, 8 or 16. scales: [m, k / 32] float32.")
       .def_static("of_floats", &quantised, nb::arg("x"), nb::arg("gamma") = nb::none(), nb::arg("eps") = 0.0f,
-                  "x: [m, k] float32, normalised first where gamma [k] is given.")
-      .def_prop_ro("codes",
-                   [](const QuantisedRows& rows) { return copy_of(rows.view.codes, rows.num_rows, rows.view.k); })
-      .def_prop_ro("wide",
-                   [](const QuantisedRows& rows) { return copy_of(rows.view.wide, rows.num_rows, rows.view.k); })
+                  nb::kw_only(), nb::arg("bits"), "x: [m, k] float32, normalised first where gamma [k] is given.")
+      .def_prop_ro("codes", &codes_of)
       .def_prop_ro("scales",
                    [](const QuantisedRows& rows) {
                      return copy_of(rows.view.scales, rows.num_rows, rows.view.k / kScaleGroup);
@@ -284,20 +309,20 @@ void bind_products(nb::module_& module) {
   module.def(
       "multiply_gated",
       [](const LinearWeight& weight, const Rows& x, const MutableMatrix& out, const std::string& gate,
-         int num_threads) {
+         int bits, int num_threads) {
         const Activations rows = activations_of(x);
         Epilogue epilogue = epilogue_into(out, weight.view(), rows.num_rows, Epilogue::Kind::kGate);
         epilogue.gate = gate_of(gate);
         std::unique_ptr<QuantisedRows> quants;
         if (weight.view().num_outputs() % kScaleGroup == 0) {
-          quants = std::make_unique<QuantisedRows>(rows.num_rows, weight.view().num_outputs());
+          quants = std::make_unique<QuantisedRows>(rows.num_rows, weight.view().num_outputs(), form_of(bits));
           epilogue.quants = quants->view;
         }
         multiply({weight.view(), rows, epilogue, 0, weight.view().num_panels()}, num_threads);
         return quants.release();
       },
-      nb::arg("weight"), nb::arg("x"), nb::arg("out"), nb::kw_only(), nb::arg("gate"), nb::arg("num_threads"),
-      "gate(gate) * up into out [m, F]. Returns them quantised too, None where F is no multiple of 32.");
+      nb::arg("weight"), nb::arg("x"), nb::arg("out"), nb::kw_only(), nb::arg("gate"), nb::arg("bits"), nb::arg("num_threads"),
+      "gate(gate) * up into out [m, F]. Returns them in integers of so many bits too, None where F is no multiple of 32.");
 }
 
 }  // namespace

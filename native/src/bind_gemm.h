@@ -13,13 +13,14 @@ namespace noria {
 
 using Matrix = nanobind::ndarray<const float, nanobind::ndim<2>, nanobind::c_contig, nanobind::device::cpu>;
 using MutableMatrix = nanobind::ndarray<float, nanobind::ndim<2>, nanobind::c_contig, nanobind::device::cpu>;
+using Shorts = nanobind::ndarray<const int16_t, nanobind::ndim<2>, nanobind::c_contig, nanobind::device::cpu>;
 using Bytes = nanobind::ndarray<const int8_t, nanobind::ndim<2>, nanobind::c_contig, nanobind::device::cpu>;
 
 // Quantised rows with their memory.
 struct QuantisedRows {
-  QuantisedRows(int64_t num_rows, int64_t k) : num_rows(num_rows) {
-    room.reserve(quant_rows_bytes(num_rows, k));
-    view = quant_rows_at(room.data(), num_rows, k);
+  QuantisedRows(int64_t num_rows, int64_t k, RowForm form) : num_rows(num_rows) {
+    room.reserve(quant_rows_bytes(num_rows, k, form));
+    view = quant_rows_at(room.data(), num_rows, k, form);
   }
 
   const int64_t num_rows;

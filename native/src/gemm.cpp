@@ -10,7 +10,7 @@ namespace noria {
 namespace {
 
 // Rows that go through a panel together: their sums, and a tile beside them, stay in the first cache.
-constexpr int64_t kBlockRows = 32;
+constexpr int64_t kBlockRows = 48;
 
 void refuse(bool when, const std::string& what) {
   if (when) throw std::invalid_argument(what);
@@ -19,10 +19,16 @@ void refuse(bool when, const std::string& what) {
 }  // namespace
 
 const GemmTable& gemm_table() {
-  static const GemmTable avx2 = {f32_panel_avx2,     bf16_panel_avx2,    w8_panel_avx2,
-                                 w8_few_panel_avx2,  w4_panel_avx2,      finish_avx2,
-                                 rms_norm_rows_avx2, quantise_rows_avx2, norm_quantise_rows_avx2};
+  static const GemmTable avx2 = {f32_panel_avx2,     bf16_panel_avx2,    w8_shorts_panel_avx2,
+                                 w8_few_panel_avx2,  w4_panel_avx2,      w4_shorts_panel_avx2,
+                                 finish_avx2,        rms_norm_rows_avx2, quantise_rows_avx2,
+                                 norm_quantise_rows_avx2};
   return avx2;
+}
+
+RowForm row_form(const WeightFormat& format, Precision precision) {
+  const bool takes_bytes = gemm_table().panel(format, RowForm::kBytes) != nullptr;
+  return precision == Precision::kInt8 && takes_bytes ? RowForm::kBytes : RowForm::kShorts;
 }
 
 void check_gemm(const PackedLinear& weight, const Activations& x, const Epilogue& epilogue) {
@@ -30,13 +36,14 @@ void check_gemm(const PackedLinear& weight, const Activations& x, const Epilogue
   const std::string shape = "a weight of [" + std::to_string(weight.n) + ", " + std::to_string(weight.k) + "]";
   const bool is_quantised = weight.format.is_quantised();
   const int64_t k = is_quantised ? x.quants.k : x.floats.k;
-  refuse(is_quantised ? x.quants.codes == nullptr : x.floats.data == nullptr,
+  refuse(is_quantised ? !x.quants : x.floats.data == nullptr,
          shape + " is given activations of the other kind");
+  refuse(gemm_table().panel(weight.format, x.quants.form) == nullptr, shape + " takes activations of 16 bits");
   refuse(k != weight.k, shape + " is given rows of " + std::to_string(k));
   const bool gates = epilogue.kind == Epilogue::Kind::kGate;
   refuse(gates != (weight.order == ColumnOrder::kGlu), "gate and up are packed together and gated, nothing else is");
   refuse(!gates && epilogue.out == nullptr, "a product has nowhere to go");
-  if (!gates || epilogue.quants.codes == nullptr) return;
+  if (!gates || !epilogue.quants) return;
   refuse(epilogue.quants.k != weight.num_outputs(), shape + " gives " + std::to_string(weight.num_outputs()) +
                                                         " outputs to quantised rows of " +
                                                         std::to_string(epilogue.quants.k));
@@ -46,7 +53,7 @@ void gemm_panels(const PackedLinear& weight, const Activations& x, int64_t begin
                  const Epilogue& epilogue) {
   alignas(64) float sums[kBlockRows * kPanelColumns];
   const GemmTable& table = gemm_table();
-  const PanelKernel kernel = table.panel(weight.format);
+  const PanelKernel kernel = table.panel(weight.format, x.quants.form);
   for (int64_t panel = begin; panel < end; ++panel) {
     for (int64_t row = 0; row < x.num_rows; row += kBlockRows) {
       const int64_t row_end = std::min(row + kBlockRows, x.num_rows);

@@ -15,6 +15,13 @@ struct Activations {
   QuantRows quants;
 };
 
+// How exactly rows meet quantised weights. 8 bits alone move a model's answers; the projections to queries, keys and
+// logits are the most sensitive for their size, and take 16.
+enum class Precision { kInt8, kInt16 };
+
+// The form of the rows that a quantised weight is multiplied by: at least as precise as asked.
+RowForm row_form(const WeightFormat& format, Precision precision);
+
 enum class Gate { kSilu, kGeluTanh };
 
 // What becomes of a panel's numbers, the bias added. Plain column orders store or add, kGlu ones gate.

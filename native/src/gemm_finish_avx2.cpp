@@ -69,7 +69,7 @@ void finish_avx2(const PackedLinear& weight, int64_t panel, const Epilogue& epil
         F8 gated[4];
         gate_row(epilogue.gate, sums, gated);
         if (out != nullptr) store_gated(gated, count, out);
-        if (epilogue.quants.codes != nullptr) quantise_group(gated, epilogue.quants, row, panel);
+        if (epilogue.quants) quantise_group(gated, epilogue.quants, row, panel);
       }
     }
   }

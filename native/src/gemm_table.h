@@ -20,21 +20,26 @@ constexpr int kFewBits = 6;
 struct GemmTable {
   PanelKernel f32;
   PanelKernel bf16;
-  PanelKernel w8;
-  PanelKernel w8_of_few_bits;  // codes of up to kFewBits
-  PanelKernel w4;
+  PanelKernel w8_shorts;
+  PanelKernel w8_of_few_bits;  // codes of up to kFewBits, rows in bytes
+  PanelKernel w4_bytes;
+  PanelKernel w4_shorts;
   FinishKernel finish;
   void (*rms_norm_rows)(const FloatRows&, const RmsNorm&, int64_t begin, int64_t end, float* out);
   void (*quantise_rows)(const FloatRows&, int64_t begin, int64_t end, const QuantRows& out);
   void (*norm_quantise_rows)(const FloatRows&, const RmsNorm&, int64_t begin, int64_t end, const QuantRows& out);
 
-  PanelKernel panel(const WeightFormat& format) const {
+  // Null where there is none. form: of the rows, where the weight is quantised.
+  PanelKernel panel(const WeightFormat& format, RowForm form) const {
+    const bool is_bytes = form == RowForm::kBytes;
     switch (format.kind) {
       case WeightKind::kF32: return f32;
       case WeightKind::kBf16: return bf16;
-      case WeightKind::kW8: return format.code_bits <= kFewBits ? w8_of_few_bits : w8;
-      default: return w4;
+      case WeightKind::kW4: return is_bytes ? w4_bytes : w4_shorts;
+      default: break;
     }
+    if (!is_bytes) return w8_shorts;
+    return format.code_bits <= kFewBits ? w8_of_few_bits : nullptr;
   }
 };
 
@@ -44,9 +49,10 @@ const GemmTable& gemm_table();
 // x86-64-v3.
 void f32_panel_avx2(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
 void bf16_panel_avx2(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
-void w8_panel_avx2(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
+void w8_shorts_panel_avx2(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
 void w8_few_panel_avx2(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
 void w4_panel_avx2(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
+void w4_shorts_panel_avx2(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
 void finish_avx2(const PackedLinear&, int64_t, const Epilogue&, int64_t, int64_t, float*);
 void rms_norm_rows_avx2(const FloatRows&, const RmsNorm&, int64_t, int64_t, float*);
 void quantise_rows_avx2(const FloatRows&, int64_t, int64_t, const QuantRows&);

@@ -1,44 +1,63 @@
-// 8-bit weights: pairs of u8 x s8 overflow 16 bits, so both are widened to 16 bits first and summed in 32. A
-// line's even bytes are one vector, its odd bytes another; QuantRows::wide has the activations in that order.
+// 8-bit weights. Pairs of u8 x s8 overflow 16 bits, so rows are shorts; codes of at most 6 bits may take bytes.
 #include "gemm_ints_avx2.h"
 
 namespace noria {
 namespace {
 
-struct W8Sums {
-  static const int16_t* rows(const QuantRows& x) { return x.wide; }
+struct W8Shorts : ShortSteps {
+  explicit W8Shorts(const WeightFormat& format) : zero(I32x8::all_shorts(int16_t(format.zero))) {}
 
-  template <int kGroup, int kRows>
-  static void sum(const uint8_t* codes, const int16_t* x, int64_t stride, I32x8 (&sums)[kRows][2]) {
-    const I32x8 mask = I32x8::all(0x00ff00ff);
-    for (int r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = I32x8::zero();
-    for (int line = 0; line < kGroup / 4; ++line) {
-      const I32x8 first = I32x8::load(codes + line * kLineBytes);
-      const I32x8 second = I32x8::load(codes + line * kLineBytes + 32);
-      if (kRows == 1) prefetch(codes + line * kLineBytes + kPrefetchBytes);
-      const I32x8 even[2] = {first & mask, second & mask};
-      const I32x8 odd[2] = {odd_bytes(first), odd_bytes(second)};
+  // A line has two steps: k 0 and 2 in its even bytes, 1 and 3 in its odd ones.
+  I32x8 unpack(const uint8_t* codes, int step, int half) const {
+    const I32x8 line = I32x8::load(codes + step / 2 * kLineBytes + half * 32);
+    return subtract_shorts(step % 2 == 0 ? line & I32x8::all_shorts(0xff) : shift_shorts<8>(line), zero);
+  }
+
+  const I32x8 zero;
+};
+
+// Four products of 6 bits with 8 fit 16 bits (4 x 63 x 128 < 2^15): bytes are multiplied as they are, two steps
+// before they are widened.
+struct W8FewBytes {
+  static constexpr Lack kLack = Lack::kZero;
+  static constexpr int kCodesAStep = 4;
+  static const int8_t* items(const QuantRows& x) { return x.bytes; }
+
+  explicit W8FewBytes(const WeightFormat&) {}
+
+  static I32x8 unpack(const uint8_t* codes, int step, int half) {
+    return I32x8::load(codes + step * kLineBytes + half * 32);
+  }
+
+  template <int kSteps, class Group, int kRows>
+  static void sum(const Group& group, const int8_t* x, int64_t stride, I32x8 (&sums)[kRows][2]) {
+#pragma GCC unroll 8
+    for (int step = 0; step < kSteps; step += 2) {
       for (int r = 0; r < kRows; ++r) {
-        const I32x8 near = I32x8::all_at(x + r * stride + line * 4);
-        const I32x8 far = I32x8::all_at(x + r * stride + line * 4 + 2);
+        const I32x8 near = I32x8::all_at(x + r * stride + step * 4);
+        const I32x8 far = I32x8::all_at(x + r * stride + step * 4 + 4);
         for (int c = 0; c < 2; ++c) {
-          sums[r][c] = sums[r][c] + multiply_pairs(even[c], near);
-          pin(sums[r][c]);
-          sums[r][c] = sums[r][c] + multiply_pairs(odd[c], far);
+          const I32x8 shorts = add_shorts(multiply_byte_pairs(group.at(step, c), near),
+                                          multiply_byte_pairs(group.at(step + 1, c), far));
+          const I32x8 product = multiply_pairs(shorts, I32x8::all_shorts(1));
+          sums[r][c] = step == 0 ? product : sums[r][c] + product;
           pin(sums[r][c]);
         }
       }
     }
   }
-
-  static I32x8 odd_bytes(I32x8 bytes) { return {_mm256_srli_epi16(bytes.v, 8)}; }
 };
 
 }  // namespace
 
-void w8_panel_avx2(const PackedLinear& weight, const uint8_t* panel, const Activations& x, int64_t begin, int64_t end,
-                   float* out) {
-  run_quantised<W8Sums>(weight, panel, x, begin, end, out);
+void w8_shorts_panel_avx2(const PackedLinear& weight, const uint8_t* panel, const Activations& x, int64_t begin,
+                          int64_t end, float* out) {
+  run_quantised<W8Shorts>(weight, panel, x, begin, end, out);
+}
+
+void w8_few_panel_avx2(const PackedLinear& weight, const uint8_t* panel, const Activations& x, int64_t begin,
+                       int64_t end, float* out) {
+  run_quantised<W8FewBytes>(weight, panel, x, begin, end, out);
 }
 
 }  // namespace noria

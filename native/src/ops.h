@@ -49,7 +49,7 @@ class NormQkvOp : public Op {
   }
 
   void run(const Walker& walker) override {
-    const LinearRows rows = input_.make(walker, x->floats(), walker.step->num_tokens);
+    const Activations rows = input_.make(walker, x->floats(), walker.step->num_tokens);
     Epilogue store;
     store.out = qkv->floats();
     store.stride = qkv->width;
@@ -131,10 +131,10 @@ class LinearAddOp : public Op {
     add.kind = Epilogue::Kind::kAdd;
     add.out = x->floats();
     add.stride = x->width;
-    LinearRows rows;
+    Activations rows;
     if (takes_quants()) {
-      rows.rows.num_rows = walker.step->num_tokens;
-      rows.rows.quants = inputs->quants(walker.step->num_tokens);
+      rows.num_rows = walker.step->num_tokens;
+      rows.quants = inputs->quants(walker.step->num_tokens);
     } else {
       rows = input_.make(walker, inputs->floats(), walker.step->num_tokens);
     }

@@ -32,7 +32,7 @@ void need_layer(const QkvFinish& finish, const CacheShape& shape) {
 
 void Buffer::reserve(int64_t num_rows) {
   if (as_floats) slot->floats.reserve(size_t(num_rows) * width * sizeof(float));
-  if (as_quants) slot->quants.reserve(quant_rows_bytes(num_rows, width));
+  if (as_quants) slot->quants.reserve(quant_rows_bytes(num_rows, width, quants_form));
 }
 
 Buffer& Plan::used(int index, int64_t width) {
@@ -93,7 +93,7 @@ int Plan::norm_qkv(int x, const RmsNorm& norm, const std::vector<PackedLinear>& 
   }
   need(num_rows == width, "weights of " + number(num_rows) + " rows; the heads have " + number(width));
   limits_.num_positions = std::min(limits_.num_positions, finish.rope.num_positions);
-  auto op = std::make_unique<NormQkvOp>(LinearInput(workspace_, weights[0], norm, Precision::kTwoInt8), weights, finish, cache_);
+  auto op = std::make_unique<NormQkvOp>(LinearInput(workspace_, weights[0], norm, Precision::kInt16), weights, finish, cache_);
   op->x = &used(x, weights[0].k);
   op->qkv = &made(width);
   op->qkv->as_floats = true;
@@ -117,6 +117,7 @@ void Plan::linear_add(int inputs, const PackedLinear& weight, int x) {
   op->x = &used(x, weight.num_outputs());
   const bool has_floats = op->inputs->as_floats;  // attention's; a gate gives what is asked of it
   if (!has_floats) (weight.format.is_quantised() ? op->inputs->as_quants : op->inputs->as_floats) = true;
+  op->inputs->quants_form = row_form(weight.format, Precision::kInt8);
   ops_.push_back(std::move(op));
 }
 
@@ -131,7 +132,7 @@ int Plan::norm_glu(int x, const RmsNorm& norm, const PackedLinear& weight, Gate 
 
 void Plan::lm_head(int x, const RmsNorm& norm, const PackedLinear& weight) {
   limits_.num_logits = weight.num_outputs();
-  auto op = std::make_unique<LmHeadOp>(LinearInput(workspace_, weight, norm, Precision::kTwoInt8), weight, workspace_, &logits_);
+  auto op = std::make_unique<LmHeadOp>(LinearInput(workspace_, weight, norm, Precision::kInt16), weight, workspace_, &logits_);
   op->x = &used(x, weight.k);
   ops_.push_back(std::move(op));
 }

@@ -42,11 +42,12 @@ struct Buffer {
   size_t last_op;
   bool as_floats = false;
   bool as_quants = false;
+  RowForm quants_form = RowForm::kBytes;
   Slot* slot = nullptr;
 
   void reserve(int64_t num_rows);
   float* floats() const { return slot->floats.floats(); }
-  QuantRows quants(int64_t num_rows) const { return quant_rows_at(slot->quants.data(), num_rows, width); }
+  QuantRows quants(int64_t num_rows) const { return quant_rows_at(slot->quants.data(), num_rows, width, quants_form); }
 };
 
 // Memory that ops use one after another within a step.

@@ -12,30 +12,32 @@ constexpr size_t kAlignment = 64;
 
 size_t aligned(size_t num_bytes) { return (num_bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
+size_t code_bytes(RowForm form) { return form == RowForm::kBytes ? 1 : 2; }
+
 }  // namespace
 
-size_t quant_rows_bytes(int64_t num_rows, int64_t k) {
+size_t quant_rows_bytes(int64_t num_rows, int64_t k, RowForm form) {
   if (k < kScaleGroup || k % kScaleGroup != 0) {
     throw std::invalid_argument("rows of " + std::to_string(k) + " numbers cannot be quantised: " +
                                 "their length must be a multiple of " + std::to_string(kScaleGroup));
   }
   const size_t size = num_rows * k;
-  return aligned(size) + aligned(size * 2) + 2 * aligned(size / kScaleGroup * 4) + aligned(size / kSumGroup * 4);
+  return aligned(size * code_bytes(form)) + 2 * aligned(size / kScaleGroup * 4) + aligned(size / kSumGroup * 4);
 }
 
-QuantRows quant_rows_at(uint8_t* data, int64_t num_rows, int64_t k) {
+QuantRows quant_rows_at(uint8_t* data, int64_t num_rows, int64_t k, RowForm form) {
   const size_t size = num_rows * k;
   QuantRows rows;
+  rows.form = form;
   rows.k = k;
-  rows.codes = reinterpret_cast<int8_t*>(data);
-  data += aligned(size);
-  rows.wide = reinterpret_cast<int16_t*>(data);
-  data += aligned(size * 2);
+  if (form == RowForm::kBytes) rows.bytes = reinterpret_cast<int8_t*>(data);
+  if (form == RowForm::kShorts) rows.shorts = reinterpret_cast<int16_t*>(data);
+  data += aligned(size * code_bytes(form));
   rows.scales = reinterpret_cast<float*>(data);
   data += aligned(size / kScaleGroup * 4);
-  rows.sums32 = reinterpret_cast<int32_t*>(data);
+  rows.sums32 = reinterpret_cast<float*>(data);
   data += aligned(size / kScaleGroup * 4);
-  rows.sums16 = reinterpret_cast<int32_t*>(data);
+  rows.sums16 = reinterpret_cast<float*>(data);
   return rows;
 }
 

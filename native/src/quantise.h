@@ -1,4 +1,4 @@
-// Activations as the kernels read them: float32 rows, or int8 with a scale for each group of 32.
+// Activations as the kernels read them: float32 rows, or integers with a scale for each group of 32.
 #pragma once
 
 #include <cstddef>
@@ -9,23 +9,32 @@ namespace noria {
 constexpr int kScaleGroup = 32;  // activations that share a scale
 constexpr int kSumGroup = 16;    // the smallest weight group, hence the finer of the two sums
 
-// Quantised rows: x = scale * code, code in -127..127. A view of memory that somebody else owns.
+// The integers of quantised rows, and what kernels multiply.
+enum class RowForm {
+  kBytes,   // -127..127 in 8 bits
+  kShorts,  // -32767..32767 in 16 bits
+};
+
+// Quantised rows: x = scale * code. A view of memory that somebody else owns.
 //
 // A group with a number that is not finite has NaN for its scale, so that what it touches is NaN too. A group of
-// numbers below 1e-35 is zero.
+// numbers below 1e-30 is zero.
 struct QuantRows {
+  RowForm form = RowForm::kBytes;
   int64_t k = 0;              // a multiple of 32
-  int8_t* codes = nullptr;    // [rows][k]
-  int16_t* wide = nullptr;    // [rows][k] the codes again; of every four, numbers 0, 2, 1, 3
+  int8_t* bytes = nullptr;    // kBytes: [rows][k] codes
+  int16_t* shorts = nullptr;  // kShorts: [rows][k] codes; of every four, numbers 0, 2, 1, 3
   float* scales = nullptr;    // [rows][k / 32]
-  int32_t* sums32 = nullptr;  // [rows][k / 32] of codes
-  int32_t* sums16 = nullptr;  // [rows][k / 16]
+  float* sums32 = nullptr;    // [rows][k / 32] scale * the codes' sum
+  float* sums16 = nullptr;    // [rows][k / 16]
+
+  explicit operator bool() const { return scales != nullptr; }
 };
 
 // Bytes that num_rows rows take, and the view of so many bytes, 64-byte aligned. Throws std::invalid_argument
 // where k is not a multiple of 32.
-size_t quant_rows_bytes(int64_t num_rows, int64_t k);
-QuantRows quant_rows_at(uint8_t* data, int64_t num_rows, int64_t k);
+size_t quant_rows_bytes(int64_t num_rows, int64_t k, RowForm form);
+QuantRows quant_rows_at(uint8_t* data, int64_t num_rows, int64_t k, RowForm form);
 
 // Float32 rows somewhere in memory; a row begins `stride` floats after the one before.
 struct FloatRows {

@@ -19,9 +19,14 @@ from support_native_products import (
 )
 
 FORMATS = [
-    (bits, group, zero) for bits in (4, 8) for group in (16, 32) for zero in sorted({0, 8, 2 ** (bits - 1)})
+    (bits, group, zero)
+    for bits in (4, 6, 8)
+    for group in (16, 32)
+    for zero in sorted({0, 8, 2 ** (bits - 1)})
 ]
-formats = st.sampled_from(FORMATS)
+# Codes of at most 6 bits take rows in bytes, and every code takes rows in shorts.
+CASES = [(form, row_bits) for form in FORMATS for row_bits in (8, 16) if form[0] <= 6 or row_bits == 16]
+cases = st.sampled_from(CASES)
 seeds = st.integers(0, 2**32 - 1)
 
 
@@ -39,50 +44,50 @@ def with_unit_scales(codes: np.ndarray, bits: int, group: int, zero: int) -> Cod
     return Codes(bits, group, zero, codes, np.ones(shape, np.float32), minima)
 
 
-def integer_product(weight: Codes, rows: np.ndarray) -> np.ndarray:
+def integer_product(weight: Codes, rows: np.ndarray, row_bits: int) -> np.ndarray:
     scales = np.ones((len(rows), rows.shape[1] // 32), np.float32)
-    return product(weight.packed(), _native.QuantisedRows.of_codes(rows, scales), len(rows))
+    x = _native.QuantisedRows.of_codes(rows, scales, bits=row_bits)
+    return product(weight.packed(), x, len(rows))
 
 
 @settings(max_examples=60)
-@given(
-    formats, st.integers(1, 17), st.integers(1, 150), st.integers(1, 6).map(lambda units: units * 32), seeds
-)
+@given(cases, st.integers(1, 17), st.integers(1, 150), st.integers(1, 6).map(lambda units: units * 32), seeds)
 def test_integers_are_exact_for_every_shape(
-    form: tuple[int, int, int], m: int, n: int, k: int, seed: int
+    case: tuple[tuple[int, int, int], int], m: int, n: int, k: int, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    bits, group, zero = form
+    (bits, group, zero), row_bits = case
     weight = with_unit_scales(rng.integers(0, 2**bits, (n, k), np.uint8), bits, group, zero)
-    rows = rng.integers(-128, 128, (m, k), np.int8)
-    assert_same_bits(integer_product(weight, rows), summed_in_order(weight.integers(rows)))
+    rows = rng.integers(-(2 ** (row_bits - 1)), 2 ** (row_bits - 1), (m, k), np.int16)
+    assert_same_bits(integer_product(weight, rows, row_bits), summed_in_order(weight.integers(rows)))
 
 
 @pytest.mark.parametrize("k", [32, 576, 32768])
-@pytest.mark.parametrize("row_code", [-128, -127, 127])
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("row_code", [-1, -1 + 1 / 128, 1])
+@pytest.mark.parametrize("case", CASES)
 def test_integers_are_exact_at_the_ends_of_the_range(
-    form: tuple[int, int, int], row_code: int, k: int
+    case: tuple[tuple[int, int, int], int], row_code: float, k: int
 ) -> None:
-    bits, group, zero = form
+    (bits, group, zero), row_bits = case
     ends = np.array([0, 2**bits - 1, 1], np.uint8)
     weight = with_unit_scales(np.repeat(ends[:, None], k, axis=1), bits, group, zero)
-    rows = np.full((5, k), row_code, np.int8)
-    assert_same_bits(integer_product(weight, rows), summed_in_order(weight.integers(rows)))
+    code = min(round(row_code * 2 ** (row_bits - 1)), 2 ** (row_bits - 1) - 1)
+    rows = np.full((5, k), code, np.int16)
+    assert_same_bits(integer_product(weight, rows, row_bits), summed_in_order(weight.integers(rows)))
 
 
 @settings(max_examples=60)
 @given(
-    formats, st.integers(1, 17), st.integers(1, 150), st.integers(1, 20).map(lambda units: units * 32), seeds
+    cases, st.integers(1, 17), st.integers(1, 150), st.integers(1, 20).map(lambda units: units * 32), seeds
 )
 def test_products_are_those_of_the_dequantised_operands(
-    form: tuple[int, int, int], m: int, n: int, k: int, seed: int
+    case: tuple[tuple[int, int, int], int], m: int, n: int, k: int, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    bits, group, zero = form
+    (bits, group, zero), row_bits = case
     weight = draw_codes(rng, (n, k), bits, group, zero)
-    codes, scales = draw_rows(rng, m, k)
-    found = product(weight.packed(), _native.QuantisedRows.of_codes(codes, scales), m)
+    codes, scales = draw_rows(rng, m, k, row_bits)
+    found = product(weight.packed(), _native.QuantisedRows.of_codes(codes, scales, bits=row_bits), m)
     # A group's product is not the sum of its terms' magnitudes where a zero or minimum cancels: bound by all parts.
     parts = np.repeat(weight.scales.astype(np.float64), group, axis=1) * (weight.codes + float(zero))
     if weight.minima is not None:
@@ -93,18 +98,18 @@ def test_products_are_those_of_the_dequantised_operands(
 
 
 @settings(max_examples=40)
-@given(formats, st.integers(2, 40), st.integers(1, 200), seeds, st.data())
+@given(cases, st.integers(2, 60), st.integers(1, 200), st.sampled_from([32, 96, 1600]), seeds, st.data())
 def test_a_row_has_the_same_bits_in_every_company_range_and_number_of_threads(
-    form: tuple[int, int, int], m: int, n: int, seed: int, data: st.DataObject
+    case: tuple[tuple[int, int, int], int], m: int, n: int, k: int, seed: int, data: st.DataObject
 ) -> None:
     rng = np.random.default_rng(seed)
-    bits, group, zero = form
-    weight = draw_codes(rng, (n, 96), bits, group, zero).packed()
-    codes, scales = draw_rows(rng, m, 96)
-    whole = product(weight, _native.QuantisedRows.of_codes(codes, scales), m)
+    (bits, group, zero), row_bits = case
+    weight = draw_codes(rng, (n, k), bits, group, zero).packed()
+    codes, scales = draw_rows(rng, m, k, row_bits)
+    whole = product(weight, _native.QuantisedRows.of_codes(codes, scales, bits=row_bits), m)
     first = data.draw(st.integers(0, m - 1))
     last = data.draw(st.integers(first + 1, m))
-    some = _native.QuantisedRows.of_codes(codes[first:last], scales[first:last])
+    some = _native.QuantisedRows.of_codes(codes[first:last], scales[first:last], bits=row_bits)
     assert_same_bits(product(weight, some, last - first, num_threads=2), whole[first:last])
     cut = data.draw(st.integers(0, weight.num_panels))
     left = product(weight, some, last - first, panels=(0, cut))
@@ -117,7 +122,7 @@ def test_a_group_that_is_not_finite_spoils_its_row_alone() -> None:
     weight = draw_codes(rng, (70, 64))
     codes, scales = draw_rows(rng, 3, 64)
     scales[1, 1] = np.nan
-    found = product(weight.packed(), _native.QuantisedRows.of_codes(codes, scales), 3)
+    found = product(weight.packed(), _native.QuantisedRows.of_codes(codes, scales, bits=16), 3)
     assert np.isnan(found).any(axis=1).tolist() == [False, True, False]
     assert np.isnan(found[1]).all()
 
@@ -127,5 +132,5 @@ def test_float_sums_of_long_rows_stay_within_their_roundings(num_bits: int) -> N
     rng = np.random.default_rng(1)
     weight = draw_codes(rng, (65, 8192), num_bits, 32, 2 ** (num_bits - 1))
     codes, scales = draw_rows(rng, 2, 8192)
-    found = product(weight.packed(), _native.QuantisedRows.of_codes(codes, scales), 2)
+    found = product(weight.packed(), _native.QuantisedRows.of_codes(codes, scales, bits=weight.row_bits()), 2)
     assert_within_rounding(found, exact_rows(codes, scales), weight.exact(), 8192 // 32 + 4)

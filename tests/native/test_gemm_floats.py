@@ -95,7 +95,7 @@ def test_gates_multiply_their_own_rows(name: str, m: int, half: int, seed: int) 
     rows, x = draw(rng, 2 * half, 24), draw(rng, m, 24)
     plain = product(packed("float32", rows), x, m).astype(np.float64)
     out = np.empty((m, half), np.float32)
-    _native.multiply_gated(packed("float32", rows, glu=True), x, out, gate=name, num_threads=2)
+    _native.multiply_gated(packed("float32", rows, glu=True), x, out, gate=name, bits=8, num_threads=2)
     expected = gate_of(name, plain[:, :half]) * plain[:, half:]
     np.testing.assert_allclose(out, expected, rtol=2e-6, atol=1e-6)
 
@@ -106,19 +106,20 @@ def test_a_gate_is_right_over_its_whole_range(name: str) -> None:
     rows = np.array([[1, 0], [0, 1]], np.float32)
     x = np.stack([values.astype(np.float32), np.ones(len(values), np.float32)], axis=1)
     out = np.empty((len(values), 1), np.float32)
-    _native.multiply_gated(packed("float32", rows, glu=True), x, out, gate=name, num_threads=1)
+    _native.multiply_gated(packed("float32", rows, glu=True), x, out, gate=name, bits=8, num_threads=1)
     expected = np.where(values < -1e9, 0, gate_of(name, np.maximum(x[:, 0].astype(np.float64), -1e9)))
     np.testing.assert_allclose(out[:, 0], expected, rtol=1e-5, atol=1e-6)
 
 
-def test_what_a_gate_lets_through_is_quantised_as_it_would_be_afterwards() -> None:
+@pytest.mark.parametrize("bits", [8, 16])
+def test_what_a_gate_lets_through_is_quantised_as_it_would_be_afterwards(bits: int) -> None:
     rng = np.random.default_rng(3)
     codes = draw_codes(rng, (192, 64))
-    x = _native.QuantisedRows.of_codes(*draw_rows(rng, 35, 64))
+    x = _native.QuantisedRows.of_codes(*draw_rows(rng, 35, 64), bits=16)
     out = np.empty((35, 96), np.float32)
-    emitted = _native.multiply_gated(codes.packed(glu=True), x, out, gate="silu", num_threads=2)
-    afterwards = _native.QuantisedRows.of_floats(out)
-    for name in ("codes", "wide", "scales", "sums32", "sums16"):
+    emitted = _native.multiply_gated(codes.packed(glu=True), x, out, gate="silu", bits=bits, num_threads=2)
+    afterwards = _native.QuantisedRows.of_floats(out, bits=bits)
+    for name in ("codes", "scales", "sums32", "sums16"):
         np.testing.assert_array_equal(getattr(emitted, name), getattr(afterwards, name))
 
 
@@ -126,9 +127,9 @@ def test_gate_and_up_of_quantised_weights_are_the_plain_rows() -> None:
     rng = np.random.default_rng(4)
     codes = draw_codes(rng, (140, 64), 4, 32, 8)
     rows, scales = draw_rows(rng, 3, 64)
-    x = _native.QuantisedRows.of_codes(rows, scales)
+    x = _native.QuantisedRows.of_codes(rows, scales, bits=8)
     out = np.empty((3, 70), np.float32)
-    emitted = _native.multiply_gated(codes.packed(glu=True), x, out, gate="silu", num_threads=1)
+    emitted = _native.multiply_gated(codes.packed(glu=True), x, out, gate="silu", bits=8, num_threads=1)
     plain = exact_rows(rows, scales) @ codes.exact().T
     assert emitted is None
     np.testing.assert_allclose(out, gate_of("silu", plain[:, :70]) * plain[:, 70:], rtol=1e-4, atol=1e-3)
@@ -140,12 +141,12 @@ def test_what_does_not_fit_together_is_refused_with_the_numbers() -> None:
     with pytest.raises(ValueError, match=r"\[6, 8\] is given rows of 9"):
         product(weight, np.zeros((2, 9), np.float32), 2)
     with pytest.raises(ValueError, match="activations of the other kind"):
-        product(weight, _native.QuantisedRows.of_floats(np.zeros((2, 32), np.float32)), 2)
+        product(weight, _native.QuantisedRows.of_floats(np.zeros((2, 32), np.float32), bits=8), 2)
     with pytest.raises(ValueError, match="there are 1 panels"):
         product(weight, np.zeros((2, 8), np.float32), 2, panels=(0, 2))
     with pytest.raises(ValueError, match="rows of the output: expected 3, found 2"):
         product(weight, np.zeros((3, 8), np.float32), 2)
     with pytest.raises(ValueError, match="packed together and gated"):
-        _native.multiply_gated(weight, np.zeros((2, 8), np.float32), out, gate="silu", num_threads=1)
+        _native.multiply_gated(weight, np.zeros((2, 8), np.float32), out, gate="silu", bits=8, num_threads=1)
     with pytest.raises(ValueError, match="not relu"):
-        _native.multiply_gated(weight, np.zeros((2, 8), np.float32), out, gate="relu", num_threads=1)
+        _native.multiply_gated(weight, np.zeros((2, 8), np.float32), out, gate="relu", bits=8, num_threads=1)
