@@ -1,0 +1,1 @@
+"""What is measured, never asserted: run these by hand."""

@@ -1,0 +1,1 @@
+"""Noria beside its peers: one model, one seeded workload, one machine, one table of ratios."""
