@@ -19,6 +19,10 @@
 namespace noria {
 
 constexpr int kChunk = 256;
+constexpr int kScoreStride = kChunk + 16;  // of a tile's rows of scores: not all in the same lines of a cache
+
+// Floats from one row's share to the next: weighted values, the peak, the sum of weights, and up to a whole vector.
+constexpr int share_stride(int head_dim) { return head_dim + 8; }
 
 // Some neighbouring tokens of one sequence, with the query heads of one key/value head: rows token * group + g.
 struct Tile {
@@ -74,7 +78,7 @@ struct AttentionCall {
   const float* queries;  // [T, query_stride]
   int query_stride;
   float* out;  // [T, Hq * D]
-  float* shares;  // [num_share_rows, head_dim + 2]
+  float* shares;  // [num_share_rows, share_stride]
 };
 
 // Floats of memory of its own that a thread needs.

@@ -2,93 +2,93 @@
 #include <utility>
 
 #include "attention.h"
+#include "attention_kv_avx2.h"
 #include "vec8.h"
 
 namespace noria {
 namespace {
 
-constexpr int kGroup = KvCache::kGroup;
-constexpr int kGroups = kChunk / kGroup;
 constexpr float kNothingSeen = -1e30f;  // below any score, and finite
+constexpr float kLog2E = 1.44269504f;   // scores are in powers of two
+constexpr int kRows = 6;                // of a tile that are taken at once
+constexpr int kMixTokens = 64;          // whose values stay in the first-level cache for all rows of a tile
 
-// How each kind of cache is read: one dimension of 8 tokens' keys (of a pair, the even or the odd), 8 dimensions of a
-// token's value.
-struct StoredF32 {
-  using Item = float;
-  static F8 even_key(const Item* group, int d) { return F8::load(group + d * kGroup); }
-  static F8 odd_key(const Item* group, int d) { return F8::load(group + (d + 1) * kGroup); }
-  static F8 value(const Item* at) { return F8::load(at); }
+// Groups of tokens, or of dimensions, at a time for R rows: some twelve sums at once.
+constexpr int vectors_for(int num_rows) { return num_rows == 1 ? kAtOnce : num_rows <= 3 ? 4 : 2; }
+
+// Few rows wait for memory, many for the products: those need no more of the processor's attention on memory.
+constexpr bool is_fetching(int num_rows) { return num_rows <= 3; }
+
+// Memory of one thread. Queries lie [dim][R] for every R rows that are taken at once.
+struct Scratch {
+  float* merged;
+  float* share;
+  float* queries;
+  float* scores;
+
+  Scratch(float* data, int num_rows, int dim)
+      : merged(data),
+        share(merged + size_t(num_rows) * share_stride(dim)),
+        queries(share + size_t(num_rows) * share_stride(dim)),
+        scores(queries + size_t(num_rows) * dim) {}
 };
 
-struct StoredBf16 {
-  using Item = uint16_t;
-  static __m256i pair(const Item* group, int d) {
-    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(group + d * kGroup));
+// sums[r][v] += row(r) * vector(v), where what is used most often stays in a register.
+template <int R, int V, class Row, class Vector>
+[[gnu::always_inline]] inline void add_products(F8 (&sums)[R][V], Row row, Vector vector) {
+  if constexpr (R < V) {
+    F8 rows[R];
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) rows[r] = row(r);
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) {
+      const F8 one = vector(v);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) sums[r][v] = fma(rows[r], one, sums[r][v]);
+    }
+  } else {
+    F8 vectors[V];
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) vectors[v] = vector(v);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const F8 one = row(r);
+#pragma GCC unroll 8
+      for (int v = 0; v < V; ++v) sums[r][v] = fma(one, vectors[v], sums[r][v]);
+    }
   }
-  static F8 even_key(const Item* group, int d) { return {_mm256_castsi256_ps(_mm256_slli_epi32(pair(group, d), 16))}; }
-  static F8 odd_key(const Item* group, int d) {
-    const __m256i upper = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
-    return {_mm256_castsi256_ps(_mm256_and_si256(pair(group, d), upper))};
-  }
-  static F8 value(const Item* at) { return load_bf16(at); }
-};
-
-// A chunk of one sequence and head, as groups of 8 tokens; those past its end repeat the last, to be masked.
-template <class Stored>
-struct ChunkKv {
-  const typename Stored::Item* keys[kGroups];
-  const typename Stored::Item* values[kGroups];
-  int num_groups;
-};
-
-template <class Stored>
-ChunkKv<Stored> find_chunk(const AttentionCall& call, const Tile& tile, int chunk) {
-  using Item = typename Stored::Item;
-  const int block_size = call.cache->shape().block_size;
-  const int32_t* table = call.step->block_tables + size_t(tile.sequence) * call.step->table_width;
-  const int end = std::min(tile.first_position + tile.num_tokens, (chunk + 1) * kChunk);
-  ChunkKv<Stored> found;
-  found.num_groups = (end - chunk * kChunk + kGroup - 1) / kGroup;
-  for (int group = 0; group < kGroups; ++group) {
-    const int position = chunk * kChunk + std::min(group, found.num_groups - 1) * kGroup;
-    const int block = table[position / block_size], offset = position % block_size;
-    found.keys[group] = reinterpret_cast<const Item*>(call.cache->keys(call.layer, block, tile.kv_head, offset));
-    found.values[group] = reinterpret_cast<const Item*>(call.cache->values(call.layer, block, tile.kv_head, offset));
-  }
-  return found;
 }
 
 // Scores of R rows against V groups. Every shape adds up the dimensions one after the other.
 template <class Stored, int R, int V>
-void score_groups(const float* const* rows, const typename Stored::Item* const* keys, int dim, float* out) {
+void score_groups(const float* queries, const typename Stored::Item* const* keys, int dim, float* out) {
+  constexpr int kLine = 64 / sizeof(typename Stored::Item);
   F8 sums[R][V];
-  for (auto& row : sums) std::fill(row, row + V, F8::zero());
-  const auto add = [&](const F8* key, int d) {
-    for (int r = 0; r < R; ++r) {
-      const F8 query = F8::all(rows[r][d]);
-      for (int v = 0; v < V; ++v) sums[r][v] = fma(query, key[v], sums[r][v]);
-    }
-  };
-  F8 key[V];
-  for (int d = 0; d < dim; d += 2) {
-    for (int v = 0; v < V; ++v) key[v] = Stored::even_key(keys[v], d);
-    add(key, d);
-    for (int v = 0; v < V; ++v) key[v] = Stored::odd_key(keys[v], d);
-    add(key, d + 1);
-  }
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
-    for (int v = 0; v < V; ++v) sums[r][v].store(out + r * kChunk + v * kGroup);
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) sums[r][v] = F8::zero();
   }
-}
-
-// Groups at a time, for R rows: some twelve sums at once.
-constexpr int groups_for(int num_rows) { return num_rows == 1 ? 8 : num_rows <= 3 ? 4 : 2; }
-
-template <class Stored, int R>
-void score_rows(const float* const* rows, const ChunkKv<Stored>& kv, int dim, float* out) {
-  constexpr int V = groups_for(R);
-  for (int group = 0; group < kv.num_groups; group += V) {
-    score_groups<Stored, R, V>(rows, kv.keys + group, dim, out + group * kGroup);
+  for (int start = 0; start < dim; start += 4) {
+#pragma GCC unroll 2
+    for (int pair = 0; pair < 2; ++pair) {
+      const int d = start + 2 * pair;
+      add_products<R, V>(sums, [&](int r) { return F8::all(queries[d * R + r]); },
+                         [&](int v) { return Stored::even_key(keys[v], d); });
+      add_products<R, V>(sums, [&](int r) { return F8::all(queries[(d + 1) * R + r]); },
+                         [&](int v) { return Stored::odd_key(keys[v], d); });
+    }
+    if constexpr (is_fetching(R)) {
+      for (int at = 0; at < 4 * kGroup; at += kLine) {
+#pragma GCC unroll 8
+        for (int v = 0; v < V; ++v) prefetch(keys[V + v] + start * kGroup + at);
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) sums[r][v].store(out + r * kScoreStride + v * kGroup);
   }
 }
 
@@ -103,141 +103,185 @@ Seen seen_by(const AttentionCall& call, int position, int chunk) {
   return {std::clamp(first - chunk * kChunk, 0, kChunk), std::clamp(position + 1 - chunk * kChunk, 0, kChunk)};
 }
 
-// A row's scores become weights e^(score * scale - peak), 0 where it does not see; -> (peak, sum of weights).
-std::pair<float, float> weigh(float* scores, int num_groups, Seen seen, float scale) {
-  const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-  const __m256i first = _mm256_set1_epi32(seen.first - 1), end = _mm256_set1_epi32(seen.end);
-  F8 highest = F8::all(kNothingSeen);
-  for (int group = 0; group < num_groups; ++group) {
-    const __m256i lane = _mm256_add_epi32(lanes, _mm256_set1_epi32(group * kGroup));
-    const __m256i inside = _mm256_and_si256(_mm256_cmpgt_epi32(lane, first), _mm256_cmpgt_epi32(end, lane));
-    const F8 score = F8::load(scores + group * kGroup) * F8::all(scale);
-    const F8 kept{_mm256_blendv_ps(F8::all(2 * kNothingSeen).v, score.v, _mm256_castsi256_ps(inside))};
-    kept.store(scores + group * kGroup);
-    highest = max(highest, kept);
+// A row's scores become weights 2^(score - peak), 0 where it does not see; -> (peak, sum of weights).
+std::pair<float, float> weigh(float* scores, int num_groups, Seen seen) {
+  if (seen.first >= seen.end) {
+    std::fill(scores, scores + num_groups * kGroup, 0.0f);
+    return {kNothingSeen, 0.0f};
   }
+  const int begin = seen.first / kGroup * kGroup, end = (seen.end + kGroup - 1) / kGroup * kGroup;
+  std::fill(scores, scores + begin, 0.0f);
+  std::fill(scores + begin, scores + seen.first, kNothingSeen);
+  std::fill(scores + seen.end, scores + end, kNothingSeen);
+  std::fill(scores + end, scores + num_groups * kGroup, 0.0f);
+  F8 highest = F8::all(kNothingSeen);
+  for (int lane = begin; lane < end; lane += kGroup) highest = max(highest, F8::load(scores + lane));
   const float peak = max_of(highest);
   F8 total = F8::zero();
-  for (int group = 0; group < num_groups; ++group) {
-    const F8 weight = exp(F8::load(scores + group * kGroup) - F8::all(peak));
-    weight.store(scores + group * kGroup);
+  for (int lane = begin; lane < end; lane += kGroup) {
+    const F8 weight = exp2(F8::load(scores + lane) - F8::all(peak));
+    weight.store(scores + lane);
     total = total + weight;
   }
   return {peak, sum_of(total)};
 }
 
-// Weighted values of R rows, V vectors of dimensions. Every shape adds up the tokens one after the other.
+// Adds the values of tokens [first, end) to R rows, V vectors of dimensions. Every shape adds up the tokens one after
+// the other.
 template <class Stored, int R, int V>
 void mix_dims(const float* weights, const ChunkKv<Stored>& kv, Seen span, int dim, int first_dim, float* out) {
+  constexpr int kLine = 64 / sizeof(typename Stored::Item);
+  const int stride = share_stride(dim);
   F8 sums[R][V];
-  for (auto& row : sums) std::fill(row, row + V, F8::zero());
-  for (int token = span.first; token < span.end; ++token) {
-    const auto* at = kv.values[token / kGroup] + size_t(token % kGroup) * dim + first_dim;
-    F8 value[V];
-    for (int v = 0; v < V; ++v) value[v] = Stored::value(at + v * 8);
-    for (int r = 0; r < R; ++r) {
-      const F8 weight = F8::all(weights[r * kChunk + token]);
-      for (int v = 0; v < V; ++v) sums[r][v] = fma(weight, value[v], sums[r][v]);
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) sums[r][v] = F8::load(out + r * stride + first_dim + v * 8);
+  }
+  for (int group = span.first / kGroup; group * kGroup < span.end; ++group) {
+    const int begin = std::max(span.first - group * kGroup, 0), end = std::min(span.end - group * kGroup, kGroup);
+    const auto* at = kv.values()[group] + begin * dim + first_dim;
+    const auto* next = kv.values()[group + kAhead] + begin * dim + first_dim;
+    const float* weight = weights + group * kGroup + begin;
+    for (int token = begin; token < end; ++token, at += dim, next += dim, ++weight) {
+      add_products<R, V>(sums, [&](int r) { return F8::all(weight[r * kScoreStride]); },
+                         [&](int v) { return Stored::template value<V>(at, v); });
+      if constexpr (is_fetching(R)) {
+        for (int d = 0; d < V * 8; d += kLine) prefetch(next + d);
+      }
     }
   }
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
-    for (int v = 0; v < V; ++v) sums[r][v].store(out + r * (dim + 2) + first_dim + v * 8);
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) sums[r][v].store(out + r * stride + first_dim + v * 8);
+  }
+}
+
+// What the row count of a piece of a tile decides at compile time.
+template <class Stored>
+struct RowsKernel {
+  using Item = typename Stored::Item;
+
+  int num_groups;  // that `score` takes at a time
+  void (*score)(const float* queries, const Item* const* keys, int dim, float* out);
+  void (*mix)(const float* weights, const ChunkKv<Stored>& kv, Seen span, int dim, float* out);
+};
+
+template <class Stored, int R>
+void mix_rows(const float* weights, const ChunkKv<Stored>& kv, Seen span, int dim, float* out) {
+  constexpr int V = vectors_for(R);
+  int d = 0;
+  for (; d + V * 8 <= dim; d += V * 8) mix_dims<Stored, R, V>(weights, kv, span, dim, d, out);
+  for (; d + 16 <= dim; d += 16) mix_dims<Stored, R, 2>(weights, kv, span, dim, d, out);
+  if (d < dim) mix_dims<Stored, R, 1>(weights, kv, span, dim, d, out);
+}
+
+template <class Stored, int R>
+constexpr RowsKernel<Stored> kernel_of() {
+  return {vectors_for(R), score_groups<Stored, R, vectors_for(R)>, mix_rows<Stored, R>};
+}
+
+template <class Stored>
+const RowsKernel<Stored>& kernel_for(int num_rows) {
+  static constexpr RowsKernel<Stored> kernels[] = {kernel_of<Stored, 1>(), kernel_of<Stored, 2>(),
+                                                   kernel_of<Stored, 3>(), kernel_of<Stored, 4>(),
+                                                   kernel_of<Stored, 5>(), kernel_of<Stored, 6>()};
+  return kernels[std::min(num_rows, kRows) - 1];
+}
+
+// The queries of a tile's rows, times what makes powers of two of their scores.
+void gather_queries(const AttentionCall& call, const Tile& tile, float* out) {
+  const int dim = call.heads.head_dim, group = call.heads.group(), num_rows = tile.num_tokens * group;
+  const float scale = call.scale * kLog2E;
+  for (int row = 0; row < num_rows; ++row) {
+    const int first = row / kRows * kRows, count = std::min(kRows, num_rows - first);
+    const int token = tile.first_token + row / group, head = tile.kv_head * group + row % group;
+    const float* query = call.queries + size_t(token) * call.query_stride + size_t(head) * dim;
+    float* to = out + first * dim + (row - first);
+    for (int d = 0; d < dim; ++d) to[d * count] = query[d] * scale;
   }
 }
 
 // Shares lie row after row: [dim] weighted values, the peak, the sum of weights.
-template <class Stored, int R>
-void share_rows(const AttentionCall& call, const Tile& tile, int chunk, int first_row, const ChunkKv<Stored>& kv,
-                Seen span, float* scores, float* shares) {
-  const int dim = call.heads.head_dim, group = call.heads.group();
-  const float* rows[R];
-  for (int r = 0; r < R; ++r) {
-    const int token = (first_row + r) / group, head = tile.kv_head * group + (first_row + r) % group;
-    rows[r] = call.queries + size_t(tile.first_token + token) * call.query_stride + size_t(head) * dim;
-  }
-  score_rows<Stored, R>(rows, kv, dim, scores);
-  for (int r = 0; r < R; ++r) {
-    const Seen seen = seen_by(call, tile.first_position + (first_row + r) / group, chunk);
-    const auto [peak, total] = weigh(scores + r * kChunk, kv.num_groups, seen, call.scale);
-    shares[r * (dim + 2) + dim] = peak;
-    shares[r * (dim + 2) + dim + 1] = total;
-  }
-  constexpr int V = groups_for(R);
-  int d = 0;
-  for (; d + V * 8 <= dim; d += V * 8) mix_dims<Stored, R, V>(scores, kv, span, dim, d, shares);
-  for (; d < dim; d += 8) mix_dims<Stored, R, 1>(scores, kv, span, dim, d, shares);
-}
-
 template <class Stored>
-void share_of_chunk(const AttentionCall& call, const Tile& tile, int chunk, float* scores, float* shares) {
+void share_of_chunk(const AttentionCall& call, const Tile& tile, int chunk, const Scratch& scratch, float* shares) {
   const ChunkKv<Stored> kv = find_chunk<Stored>(call, tile, chunk);
-  const int num_rows = tile.num_tokens * call.heads.group();
-  const int first = seen_by(call, tile.first_position, chunk).first;
-  const Seen span{first, seen_by(call, tile.first_position + tile.num_tokens - 1, chunk).end};
-  using Rows = void (*)(const AttentionCall&, const Tile&, int, int, const ChunkKv<Stored>&, Seen, float*, float*);
-  constexpr Rows by_count[] = {share_rows<Stored, 1>, share_rows<Stored, 2>, share_rows<Stored, 3>,
-                               share_rows<Stored, 4>, share_rows<Stored, 5>, share_rows<Stored, 6>};
-  for (int row = 0; row < num_rows; row += 6) {
-    const int count = std::min(6, num_rows - row);
-    by_count[count - 1](call, tile, chunk, row, kv, span, scores, shares + size_t(row) * (call.heads.head_dim + 2));
+  const int dim = call.heads.head_dim, stride = share_stride(dim), num_rows = tile.num_tokens * call.heads.group();
+  for (int first = 0; first < kv.num_groups; first += kAtOnce) {
+    const int end = std::min(first + kAtOnce, kv.num_groups);
+    for (int row = 0; row < num_rows; row += kRows) {
+      const auto& kernel = kernel_for<Stored>(num_rows - row);
+      float* out = scratch.scores + row * kScoreStride;
+      for (int group = first; group < end; group += kernel.num_groups) {
+        kernel.score(scratch.queries + row * dim, kv.keys() + group, dim, out + group * kGroup);
+      }
+    }
+  }
+  for (int row = 0; row < num_rows; ++row) {
+    const Seen seen = seen_by(call, tile.first_position + row / call.heads.group(), chunk);
+    const auto [peak, total] = weigh(scratch.scores + row * kScoreStride, kv.num_groups, seen);
+    std::fill(shares + row * stride, shares + row * stride + dim, 0.0f);
+    shares[row * stride + dim] = peak;
+    shares[row * stride + dim + 1] = total;
+  }
+  const int end = chunk_end(tile, chunk);
+  for (int first = seen_by(call, tile.first_position, chunk).first; first < end; first += kMixTokens) {
+    const Seen span{first, std::min(first + kMixTokens, end)};
+    for (int row = 0; row < num_rows; row += kRows) {
+      kernel_for<Stored>(num_rows - row).mix(scratch.scores + row * kScoreStride, kv, span, dim, shares + row * stride);
+    }
   }
 }
 
 // Adds a share to what was merged so far. A share without weight changes nothing, not by a bit.
 void merge(float* merged, const float* share, int dim) {
   const float peak = std::max(merged[dim], share[dim]);
-  const F8 kept = F8::all(exp_of(merged[dim] - peak)), added = F8::all(exp_of(share[dim] - peak));
+  const F8 kept = F8::all(exp2_of(merged[dim] - peak)), added = F8::all(exp2_of(share[dim] - peak));
   for (int d = 0; d < dim; d += 8) {
     fma(F8::load(merged + d), kept, F8::load(share + d) * added).store(merged + d);
   }
-  merged[dim + 1] = merged[dim + 1] * exp_of(merged[dim] - peak) + share[dim + 1] * exp_of(share[dim] - peak);
+  merged[dim + 1] = merged[dim + 1] * _mm256_cvtss_f32(kept.v) + share[dim + 1] * _mm256_cvtss_f32(added.v);
   merged[dim] = peak;
 }
 
-void begin(float* merged, int num_rows, int dim) {
-  for (int row = 0; row < num_rows; ++row, merged += dim + 2) {
-    std::fill(merged, merged + dim + 2, 0.0f);
-    merged[dim] = kNothingSeen;
-  }
-}
-
 void merge_rows(float* merged, const float* shares, int num_rows, int dim) {
-  for (int row = 0; row < num_rows; ++row) merge(merged + row * (dim + 2), shares + row * (dim + 2), dim);
+  const int stride = share_stride(dim);
+  for (int row = 0; row < num_rows; ++row) merge(merged + row * stride, shares + row * stride, dim);
 }
 
+// The sign of a zero depends on what was merged with it, so all zeros become +0.
 void write_out(const AttentionCall& call, const Tile& tile, const float* merged) {
   const int dim = call.heads.head_dim, group = call.heads.group();
-  for (int row = 0; row < tile.num_tokens * group; ++row, merged += dim + 2) {
+  for (int row = 0; row < tile.num_tokens * group; ++row, merged += share_stride(dim)) {
     float* out = call.out + size_t(tile.first_token + row / group) * call.heads.query_size() +
                  size_t(tile.kv_head * group + row % group) * dim;
     const F8 total = F8::all(merged[dim + 1]);
-    for (int d = 0; d < dim; d += 8) (F8::load(merged + d) / total).store(out + d);
+    for (int d = 0; d < dim; d += 8) (F8::load(merged + d) / total + F8::zero()).store(out + d);
   }
 }
 
 template <class Stored>
-void attend(const AttentionCall& call, AttentionPlan& plan, const TileWork& work, float* scratch) {
+void attend(const AttentionCall& call, AttentionPlan& plan, const TileWork& work, float* memory) {
   const Tile& tile = plan.tiles()[work.tile];
   const int dim = call.heads.head_dim, num_rows = tile.num_tokens * call.heads.group();
-  const size_t share_size = size_t(num_rows) * (dim + 2);
-  float* merged = scratch;
-  float* share = merged + share_size;
-  float* scores = share + share_size;
+  const Scratch scratch(memory, num_rows, dim);
+  gather_queries(call, tile, scratch.queries);
   if (work.num_chunks == tile.num_chunks) {
-    begin(merged, num_rows, dim);
-    for (int chunk = work.first_chunk; chunk < work.first_chunk + work.num_chunks; ++chunk) {
-      share_of_chunk<Stored>(call, tile, chunk, scores, share);
-      merge_rows(merged, share, num_rows, dim);
+    share_of_chunk<Stored>(call, tile, tile.first_chunk, scratch, scratch.merged);
+    for (int chunk = 1; chunk < tile.num_chunks; ++chunk) {
+      share_of_chunk<Stored>(call, tile, tile.first_chunk + chunk, scratch, scratch.share);
+      merge_rows(scratch.merged, scratch.share, num_rows, dim);
     }
-    write_out(call, tile, merged);
+    write_out(call, tile, scratch.merged);
     return;
   }
-  float* shares = call.shares + size_t(tile.first_share) * (dim + 2);
-  share_of_chunk<Stored>(call, tile, work.first_chunk, scores, shares + (work.first_chunk - tile.first_chunk) * share_size);
+  const size_t share_size = size_t(num_rows) * share_stride(dim);
+  float* shares = call.shares + size_t(tile.first_share) * share_stride(dim);
+  share_of_chunk<Stored>(call, tile, work.first_chunk, scratch, shares + (work.first_chunk - tile.first_chunk) * share_size);
   if (!plan.finish_chunk(work.tile)) return;
-  begin(merged, num_rows, dim);
-  for (int chunk = 0; chunk < tile.num_chunks; ++chunk) merge_rows(merged, shares + chunk * share_size, num_rows, dim);
-  write_out(call, tile, merged);
+  for (int chunk = 1; chunk < tile.num_chunks; ++chunk) merge_rows(shares, shares + chunk * share_size, num_rows, dim);
+  write_out(call, tile, shares);
 }
 
 }  // namespace

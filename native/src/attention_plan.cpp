@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <numeric>
 
 #include "attention.h"
 
@@ -10,13 +11,25 @@ constexpr int kTileRows = 24;
 // With fewer pieces of work than this for each thread, the chunks of a tile are computed apart.
 constexpr int kEnoughWork = 6;
 
+// The sequences of a step, those with most to compute first: what is left for the end is small.
+std::vector<int> longest_first(const Step& step) {
+  const auto cost = [&](int sequence) {
+    const int num_new = step.query_starts[sequence + 1] - step.query_starts[sequence];
+    return int64_t(num_new) * step.context_lens[sequence];
+  };
+  std::vector<int> order(step.num_sequences);
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](int a, int b) { return cost(a) > cost(b); });
+  return order;
+}
+
 }  // namespace
 
 void AttentionPlan::make(const Step& step, const Heads& heads, int window, int num_threads) {
   tiles_.clear();
   work_.clear();
   rows_at_most_ = num_share_rows_ = 0;
-  for (int sequence = 0; sequence < step.num_sequences; ++sequence) add_tiles(step, heads, sequence, window);
+  for (const int sequence : longest_first(step)) add_tiles(step, heads, sequence, window);
   if (done_size_ < tiles_.size()) {
     done_size_ = tiles_.size() * 2;
     done_ = std::make_unique<std::atomic<int>[]>(done_size_);
@@ -39,14 +52,14 @@ void AttentionPlan::add_tiles(const Step& step, const Heads& heads, int sequence
   const int start = step.query_starts[sequence], end = step.query_starts[sequence + 1];
   const int first_position = step.context_lens[sequence] - (end - start);
   const int size = std::max(1, kTileRows / heads.group());
-  for (int token = start; token < end; token += size) {
-    const int count = std::min(size, end - token), position = first_position + (token - start);
-    const int first_seen = window > 0 ? std::max(0, position - window + 1) : 0;
-    const int first_chunk = first_seen / kChunk, last_chunk = (position + count - 1) / kChunk;
-    for (int head = 0; head < heads.num_kv_heads; ++head) {
+  rows_at_most_ = std::max(rows_at_most_, std::min(size, end - start) * heads.group());
+  for (int head = 0; head < heads.num_kv_heads; ++head) {
+    for (int token = start; token < end; token += size) {
+      const int count = std::min(size, end - token), position = first_position + (token - start);
+      const int first_seen = window > 0 ? std::max(0, position - window + 1) : 0;
+      const int first_chunk = first_seen / kChunk, last_chunk = (position + count - 1) / kChunk;
       tiles_.push_back({sequence, head, token, count, position, first_chunk, last_chunk - first_chunk + 1, 0});
     }
-    rows_at_most_ = std::max(rows_at_most_, count * heads.group());
   }
 }
 
@@ -59,7 +72,7 @@ bool AttentionPlan::finish_chunk(int tile) {
 
 size_t attention_scratch(const AttentionPlan& plan, int head_dim) {
   const size_t rows = plan.rows_at_most();
-  return 6 * kChunk + rows * 2 * (head_dim + 2);  // six rows of scores; shares and what is merged of them
+  return rows * (kScoreStride + head_dim + 2 * share_stride(head_dim));  // scores, queries, a share and what is merged
 }
 
 }  // namespace noria

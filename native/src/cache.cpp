@@ -36,22 +36,10 @@ KvCache::KvCache(CacheShape shape, KvKind kind)
       arena_(block_bytes_ * shape.num_blocks * shape.num_layers, nullptr) {}
 
 void KvCache::write(int layer, int slot, int head, const float* key, const float* value) {
-  const int dim = shape_.head_dim, offset = slot % shape_.block_size, lane = offset % kGroup;
+  const int offset = slot % shape_.block_size, lane = offset % kGroup;
   uint8_t* base = head_of(layer, slot / shape_.block_size, head);
-  uint8_t* group = base + (offset - lane) * token_bytes_;
-  uint8_t* row = base + part_bytes_ + offset * token_bytes_;
-  if (kind_ == KvKind::kF32) {
-    float* keys = reinterpret_cast<float*>(group);
-    for (int d = 0; d < dim; ++d) keys[d * kGroup + lane] = key[d];
-    std::memcpy(row, value, dim * sizeof(float));
-    return;
-  }
-  uint16_t* keys = reinterpret_cast<uint16_t*>(group);
-  uint16_t* values = reinterpret_cast<uint16_t*>(row);
-  for (int d = 0; d < dim; ++d) {
-    keys[(d / 2 * kGroup + lane) * 2 + d % 2] = to_bf16(key[d]);
-    values[d] = to_bf16(value[d]);
-  }
+  const TokenPlace place{base + (offset - lane) * token_bytes_, lane, base + part_bytes_ + offset * token_bytes_};
+  write_token_avx2(kind_, shape_.head_dim, key, value, place);
 }
 
 void KvCache::fill(float value) {

@@ -18,10 +18,21 @@ struct CacheShape {
   int num_blocks = 0;
 };
 
+// Where one token's key and value of one head go.
+struct TokenPlace {
+  uint8_t* group;  // of 8 tokens' keys
+  int lane;        // of the token among them
+  uint8_t* value;
+};
+
+// D floats each, rounded to the kind.
+void write_token_avx2(KvKind kind, int dim, const float* key, const float* value, const TokenPlace& place);
+
 // By layer, block, head: keys, then values, block_size tokens each.
 //
 // Keys lie in groups of 8 tokens, so that a vector holds one dimension of 8 tokens: [D][8] in float32, [D/2][8][2]
-// in bfloat16. Values lie token after token, [8][D].
+// in bfloat16. Values lie token after token: [D] in float32; in bfloat16 [D/16][8][2], dimensions i and i + 8 side by
+// side, and the last 8 as they are where D is no multiple of 16.
 // Memory is zero until written, and taken from the system as it is.
 class KvCache {
  public:

@@ -87,7 +87,7 @@ class AttendOp : public Op {
   void prepare(const Step& step) override {
     const int dim = call_.heads.head_dim;
     out->reserve(step.num_tokens);
-    workspace_.shares.reserve(size_t(plan_.num_share_rows()) * (dim + 2) * sizeof(float));
+    workspace_.shares.reserve(size_t(plan_.num_share_rows()) * share_stride(dim) * sizeof(float));
     for (Room& room : workspace_.own_scratch) room.reserve(attention_scratch(plan_, dim) * sizeof(float));
     next_.reset();
   }

@@ -59,6 +59,26 @@ inline F8 exp(F8 x) {
   return {_mm256_andnot_ps(gone, (series * F8{_mm256_castsi256_ps(exponent)}).v)};
 }
 
+// 2^x for x <= 127, within 2e-7 of it; exactly 1 at 0, exactly 0 from -127 down.
+// x = n + r with |r| <= 1/2, 2^r by the polynomial of degree 5 that is closest relative to it, n added to its exponent.
+inline F8 exp2(F8 x) {
+  const F8 shifter = F8::all(12582912.0f);  // 1.5 * 2^23: a number added to it is rounded to whole ones
+  const F8 bounded = max(F8::all(-127.0f), x);
+  const F8 shifted = bounded + shifter;
+  const F8 r = bounded - (shifted - shifter);
+  F8 power = F8::all(1.326472725e-03f);
+  for (const float factor : {9.671512688e-03f, 5.550733744e-02f, 2.402224208e-01f, 6.931469776e-01f, 1.0f}) {
+    power = fma(power, r, F8::all(factor));
+  }
+  const __m256i exponent = _mm256_slli_epi32(_mm256_castps_si256(shifted.v), 23);
+  return {_mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(power.v), exponent))};
+}
+
+// 2^x of one number, the same bits as in a vector.
+inline float exp2_of(float x) { return _mm256_cvtss_f32(exp2(F8::all(x)).v); }
+
+inline void prefetch(const void* at) { _mm_prefetch(static_cast<const char*>(at), _MM_HINT_T0); }
+
 // e^x of one number, the same bits as in a vector.
 inline float exp_of(float x) { return _mm256_cvtss_f32(exp(F8::all(x)).v); }
 

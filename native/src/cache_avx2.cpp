@@ -1,0 +1,63 @@
+#include <cstring>
+
+#include "cache.h"
+#include "vec8.h"
+
+namespace noria {
+namespace {
+
+constexpr int kGroup = KvCache::kGroup;
+
+// Rounded to bfloat16, to even where there are two; in the upper half of each lane, with anything in the lower.
+__m256i round_bf16(F8 x) {
+  const __m256i bits = _mm256_castps_si256(x.v);
+  const __m256i is_odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i rounded = _mm256_add_epi32(bits, _mm256_add_epi32(is_odd, _mm256_set1_epi32(0x7fff)));
+  const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+  const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(x.v, x.v, _CMP_UNORD_Q));
+  return _mm256_blendv_epi8(rounded, quiet, is_nan);
+}
+
+void write_key_f32(const float* key, int dim, float* to) {
+  for (int d = 0; d < dim; ++d) to[d * kGroup] = key[d];
+}
+
+// to: where the token's lane of the first pair lies.
+void write_key_bf16(const float* key, int dim, uint16_t* to) {
+  const __m256i upper = _mm256_set1_epi64x(0xffff0000);
+  for (int d = 0; d < dim; d += 8) {
+    const __m256i rounded = round_bf16(F8::load(key + d));
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi64(rounded, 32), upper);
+    const __m256i even = _mm256_srli_epi64(_mm256_slli_epi64(rounded, 32), 48);
+    alignas(32) uint64_t pairs[4];
+    _mm256_store_si256(reinterpret_cast<__m256i*>(pairs), _mm256_or_si256(even, odd));
+    for (int i = 0; i < 4; ++i) std::memcpy(to + (d + 2 * i) * kGroup, pairs + i, sizeof(uint32_t));
+  }
+}
+
+void write_value_bf16(const float* value, int dim, uint16_t* to) {
+  int d = 0;
+  for (; d + 16 <= dim; d += 16) {
+    const __m256i low = _mm256_srli_epi32(round_bf16(F8::load(value + d)), 16);
+    const __m256i high = round_bf16(F8::load(value + d + 8));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + d), _mm256_blend_epi16(low, high, 0xaa));
+  }
+  if (d == dim) return;
+  const __m256i rest = _mm256_srli_epi32(round_bf16(F8::load(value + d)), 16);
+  const __m128i packed = _mm_packus_epi32(_mm256_castsi256_si128(rest), _mm256_extracti128_si256(rest, 1));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to + d), packed);
+}
+
+}  // namespace
+
+void write_token_avx2(KvKind kind, int dim, const float* key, const float* value, const TokenPlace& place) {
+  if (kind == KvKind::kF32) {
+    write_key_f32(key, dim, reinterpret_cast<float*>(place.group) + place.lane);
+    std::memcpy(place.value, value, dim * sizeof(float));
+  } else {
+    write_key_bf16(key, dim, reinterpret_cast<uint16_t*>(place.group) + 2 * place.lane);
+    write_value_bf16(value, dim, reinterpret_cast<uint16_t*>(place.value));
+  }
+}
+
+}  // namespace noria
