@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from noria.cli.serve import served_model
 from noria.config.parse import from_mapping
 from noria.config.serving import ServeOptions
-from noria.engine.build import open_model, start_engine
+from noria.engine.build import load_engine, open_model, start_engine
 from noria.engine.in_process import InProcessClient
 from noria.engine.trace import chrome_trace
 from noria.server.app import create_app
@@ -50,7 +50,7 @@ def serving(**settings: object) -> Iterator[Serving]:
     options = from_mapping(ServeOptions, {**defaults, **settings})
     opened = open_model(options.engine.model)
     tokenizer = build_tokenizer(opened.tokenizer)
-    engine = start_engine(opened, options.engine, lambda resolved: None)
+    engine = start_engine(load_engine(opened, options.engine, lambda resolved: None))
     recorder = engine.client.recorder
     app = create_app(
         engine.client,

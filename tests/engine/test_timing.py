@@ -13,7 +13,7 @@ from noria.config.parse import from_mapping
 from noria.config.step_budget import fit_cost
 from noria.core.clock import VirtualClock
 from noria.core.plan import StepPlan, StepResult
-from noria.engine.build import open_model, start_engine
+from noria.engine.build import load_engine, open_model, start_engine
 from noria.engine.timing import time_steps
 from noria.kernels.native.support import machine_obstacle
 from support_engine import engine_config
@@ -102,7 +102,7 @@ def test_the_settings_are_told_before_the_timing_and_settled_after_it() -> None:
     path: Path = cached_checkpoint("llama")
     options = from_mapping(EngineOptions, {"model": str(path), "num_gpu_blocks_override": 8})
     told = []
-    engine = start_engine(open_model(options.model), options, told.append)
+    engine = start_engine(load_engine(open_model(options.model), options, told.append))
     engine.client.shutdown()
     assert [resolved.is_step_open for resolved in told] == [True]
     reason = next(c.reason for c in engine.resolved.choices if c.name == "max_num_batched_tokens")

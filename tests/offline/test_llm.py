@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from noria import LLM, ConfigError, ModelError, RequestError, SamplingParams
-from noria.offline.progress import GenerationProgress
+from noria.offline.bars import GenerationBar
 from support_models import cached_checkpoint
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
@@ -251,7 +251,7 @@ def test_progress_shows_rates_and_counts_every_output(llm: LLM, capsys) -> None:
 
 
 def test_progress_of_nothing_is_no_error() -> None:
-    with GenerationProgress(0):
+    with GenerationBar(0):
         pass
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from noria.cli.starting import no_collections
 from noria.config.flags import add_flags, add_positional, from_namespace
 from noria.config.unknown_flags import refuse_unknown_arguments
 
@@ -44,4 +45,6 @@ class Command:
 
     def run(self, options: Any) -> int:
         """Returns the exit status."""
-        return import_module(self.module).run(options)
+        with no_collections():
+            module = import_module(self.module)
+        return module.run(options)

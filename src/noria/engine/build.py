@@ -60,6 +60,14 @@ class OpenedModel:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadedEngine:
+    """An engine whose weights are in memory and that has not stepped yet."""
+
+    runner: Runner
+    resolved: Resolved
+
+
+@dataclass(frozen=True, slots=True)
 class Engine:
     """A running engine, and how its settings came about."""
 
@@ -76,13 +84,13 @@ def open_model(options: ModelOptions) -> OpenedModel:
     return OpenedModel(name, checkpoint, _tokenizer_spec(options, checkpoint), defaults)
 
 
-def start_engine(
+def load_engine(
     opened: OpenedModel,
     options: EngineOptions,
     on_resolved: Callable[[Resolved], None],
     progress: Progress | None = None,
-) -> Engine:
-    """Settle the settings, load the weights and start stepping.
+) -> LoadedEngine:
+    """Settle the settings and load the weights.
 
     on_resolved: told of the settings before weights are read; what a step computes may be open yet.
     progress: of the reading.
@@ -104,8 +112,17 @@ def start_engine(
     model = build_model(stored, backend, config.scheduler.max_model_len)
     checkpoint.close()
     runner = ModelRunner(model, config.model.eos_token_ids, config.cache.block_size)
+    return LoadedEngine(runner, resolved)
+
+
+def start_engine(loaded: LoadedEngine) -> Engine:
+    """Settle by timing what a step computes, unless it was stated, and start stepping.
+
+    While it is timed, which takes about a tenth of a second, the process should do nothing else.
+    """
+    runner, resolved = loaded.runner, loaded.resolved
     if resolved.is_step_open:
-        resolved = settle_step(resolved, time_steps(runner, MonotonicClock(), config))
+        resolved = settle_step(resolved, time_steps(runner, MonotonicClock(), resolved.config))
     return Engine(InProcessClient(loop_factory(resolved.config, runner), resolved.config), resolved)
 
 

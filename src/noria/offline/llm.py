@@ -15,11 +15,11 @@ from noria.config.parse import from_mapping
 from noria.config.report import notices
 from noria.config.resolved import Resolved
 from noria.core.acceptance import max_known_tokens
-from noria.engine.build import open_model, start_engine
+from noria.engine.build import load_engine, open_model, start_engine
 from noria.engine.trace import chrome_trace
 from noria.offline.job import Job, News
 from noria.offline.outputs import RequestOutput
-from noria.offline.progress import GenerationProgress, bytes_progress
+from noria.offline.progress import bytes_progress
 from noria.offline.prompts import (
     Conversation,
     Prompt,
@@ -75,7 +75,8 @@ class LLM:
         self.tokenizer: Tokenizer = build_tokenizer(opened.tokenizer)
         self.generation_defaults = opened.generation_defaults
         with bytes_progress("Loading weights", is_shown=show_progress) as progress:
-            engine = start_engine(opened, options, _tell, progress)
+            loaded = load_engine(opened, options, _tell, progress)
+        engine = start_engine(loaded)
         self.client = engine.client
         self.resolved = engine.resolved
         self.default_params = params_over_defaults({}, opened.generation_defaults)
@@ -182,8 +183,10 @@ def _gather(job: Job, show_progress: bool) -> None:
         for _ in job.news():
             pass
         return
+    from noria.offline.bars import GenerationBar
+
     seen: set[str] = set()
-    with GenerationProgress(sum(len(request.outputs) for request in job.requests)) as progress:
+    with GenerationBar(sum(len(request.outputs) for request in job.requests)) as progress:
         for news in job.news():
             progress.count_tokens(news.num_tokens)
             if news.output.finish_reason is not None:
