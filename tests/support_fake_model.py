@@ -16,7 +16,7 @@ import numpy as np
 from noria.config.model import ModelConfig, RopeConfig
 from noria.kernels.batch import Batch
 from noria.sampling.params import SamplingParams
-from noria.sampling.sampler import RequestSampler
+from noria.sampling.sampler import ReferenceSampler, RequestSampler
 
 _WORD = 2**64 - 1
 _ODD = 0x9E3779B97F4A7C15
@@ -56,6 +56,7 @@ class FakeModel:
         before_forward: Callable[[Batch], None] | None = None,
     ) -> None:
         self.config = config or fake_config()
+        self.sampler = ReferenceSampler()
         self.num_forwards = 0
         self._block_size = block_size
         self._before_forward = before_forward
@@ -136,7 +137,7 @@ def expected_outputs(
     for position in range(num_prompt + num_tokens - 1):
         digest = _joined(digest, _value(digest, token_ids[position], position), position)
         if position >= num_prompt - 1:
-            token_ids.append(sampler.sample(logits_of(digest, config.vocab_size), np.array(token_ids)))
+            token_ids.append(sampler.sample(logits_of(digest, config.vocab_size)))
             sampler.append(token_ids[-1])
     return token_ids[num_prompt:]
 

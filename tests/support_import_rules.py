@@ -70,7 +70,10 @@ ROOMS = {
         may=("noria.kernels.ops", "noria.kernels.batch", _CONFIG),
         never=("noria.core", "noria.runner", "noria.loaders", "safetensors", "gguf"),
     ),
-    "kernels": Row("backends are interchangeable and tested by one suite", may=(_CONFIG,)),
+    "kernels": Row(
+        "backends are interchangeable and tested by one suite",
+        may=(_CONFIG, "noria.sampling", "noria.core.plan"),
+    ),
     "loaders": Row("name maps belong to the model", may=(_CONFIG,), never=("noria.models", "noria.runner")),
     "sampling": Row("usable on any logits, from any room", may=("noria.core.plan", _CONFIG)),
     "tokenize": Row("text and token ids, no engine", may=(_CONFIG, "noria.sampling.params")),

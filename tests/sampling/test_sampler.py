@@ -22,7 +22,7 @@ INF = math.inf
 def sample(logits, params: SamplingParams, outputs=(), seed: int = 0, eos=()) -> int:
     known = [*PROMPT, *outputs]
     sampler = RequestSampler(params, seed, known, len(PROMPT), eos)
-    return sampler.sample(np.array(logits, dtype=np.float32), np.array(known, dtype=np.int32))
+    return sampler.sample(np.array(logits, dtype=np.float32))
 
 
 def greedy(**params) -> SamplingParams:
@@ -93,7 +93,7 @@ def test_a_processor_that_changes_its_argument_does_not_change_the_models_logits
 
     logits = np.array([1.0, 2.0, 3.0], dtype=np.float32)
     sampler = RequestSampler(greedy(logits_processors=(spoil,), logit_bias={1: 9.0}), 0, PROMPT, 3, ())
-    assert sampler.sample(logits, np.array(PROMPT)) == 0
+    assert sampler.sample(logits) == 0
     assert logits.tolist() == [1.0, 2.0, 3.0]
 
 
@@ -131,9 +131,9 @@ def test_tokens_come_as_often_as_their_probabilities_say(asked):
     params = SamplingParams(**asked)
     draws = 4000
     counts = np.zeros(LOGITS.size)
-    known = np.array([*PROMPT, 4, 4])
+    known = [*PROMPT, 4, 4]
     for seed in range(draws):
-        counts[RequestSampler(params, seed, known.tolist(), 3, ()).sample(LOGITS, known)] += 1
+        counts[RequestSampler(params, seed, known, 3, ()).sample(LOGITS)] += 1
     expected = draws * exact_probabilities(params)
     assert counts[expected == 0].sum() == 0
     possible = expected > 0

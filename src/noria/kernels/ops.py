@@ -13,14 +13,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from noria.kernels.batch import Batch
 
+if TYPE_CHECKING:
+    from noria.core.plan import TokenLogprobs
+    from noria.sampling.logprobs import Asked
+    from noria.sampling.nonfinite import SamplingFault
+    from noria.sampling.params import SamplingParams
+
 Weight = Any  # a backend's own handle on something packed at load
 Buffer = Any  # a backend's own handle on an activation of the step
+SampledRequest = Any  # a sampler's own handle on a request
 
 
 class Activation(str, Enum):
@@ -186,11 +193,48 @@ class Program(Protocol):
         ...
 
 
+class Sampler(Protocol):
+    """Chooses tokens from a step's logits [R, V] float32, and leaves them as they are.
+
+    Every sampler chooses what noria.sampling.sampler says: a function of the request and its row alone.
+    """
+
+    def admit(
+        self,
+        params: SamplingParams,
+        seed: int,
+        token_ids: Sequence[int],
+        num_prompt: int,
+        eos_token_ids: Sequence[int],
+    ) -> SampledRequest:
+        """token_ids: all known tokens; [0, num_prompt) is the prompt, the rest was sampled earlier.
+
+        All token ids, those of `params` included, must be below the vocabulary's size.
+        """
+        ...
+
+    def sample(
+        self, logits: np.ndarray, rows: Sequence[int], requests: Sequence[SampledRequest]
+    ) -> list[int | SamplingFault]:
+        """The next token of each request from the row at its place, or why there is none.
+
+        A token joins its request's output. rows: ascending, one for each of the requests, which all differ.
+        """
+        ...
+
+    def logprobs(self, logits: np.ndarray, asked: Sequence[Asked]) -> list[TokenLogprobs | SamplingFault]:
+        """Log-probabilities of tokens under a row's softmax, whatever any request makes of it."""
+        ...
+
+
 class Backend(Protocol):
     """Where a model's weights and KV cache live. A row's results are the same bits in every batch."""
 
     @property
     def packer(self) -> Packer: ...
+
+    @property
+    def sampler(self) -> Sampler: ...
 
     def compile(self, forward: Forward) -> Program:
         """Called once, after the last weight was packed."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from noria.config.model import ModelConfig
 from noria.kernels.batch import Batch
-from noria.kernels.ops import Backend, CacheShape, Program
+from noria.kernels.ops import Backend, CacheShape, Program, Sampler
 from noria.models.registry import architecture
 from noria.models.rope import rope_table
 from noria.models.stored import StoredModel
@@ -21,6 +21,10 @@ class BuiltModel:
         self.config = config
         self._backend = backend
         self._program = program
+
+    @property
+    def sampler(self) -> Sampler:
+        return self._backend.sampler
 
     def forward(self, batch: Batch) -> np.ndarray:
         return self._program.run(batch)

@@ -9,12 +9,16 @@ import numpy as np
 
 from noria.config.model import ModelConfig
 from noria.kernels.batch import Batch
+from noria.kernels.ops import Sampler
 
 
 class Model(Protocol):
     """A model with its weights and its paged KV cache."""
 
     config: ModelConfig
+
+    @property
+    def sampler(self) -> Sampler: ...
 
     def forward(self, batch: Batch) -> np.ndarray:
         """Write the batch's KV; return logits [R, vocab_size] float32 of batch.logit_rows, freshly made."""

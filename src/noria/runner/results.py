@@ -6,52 +6,89 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from noria.core.plan import Failure, PromptLogprobs, Sampled, StepResult, Work
+from noria.core.plan import Failure, PromptLogprobs, Sampled, StepResult, TokenLogprobs
+from noria.kernels.ops import Sampler
 from noria.runner.inputs import Share
 from noria.runner.state import RequestState
-from noria.sampling.logprobs import token_logprobs
+from noria.sampling.logprobs import Asked
 from noria.sampling.nonfinite import SamplingFault
 
 
-def read_logits(step: int, shares: Sequence[Share], logits: np.ndarray) -> StepResult:
+def read_logits(step: int, shares: Sequence[Share], logits: np.ndarray, sampler: Sampler) -> StepResult:
     """The result of a step from logits [R, vocab] float32 in the rows that `build_batch` asked for.
 
-    Each sampled token joins its request's state. A request that cannot be sampled from is a Failure and its
-    state keeps its tokens; the others are as if it had not been there.
+    Each sampled token joins its request's state. A request that cannot be sampled from is a Failure; the others
+    are as if it had not been there.
     """
-    sampled: list[Sampled] = []
-    prompt_logprobs: list[PromptLogprobs] = []
-    failures: list[Failure] = []
+    reader = _Reader(logits, sampler)
+    sampling: list[tuple[int, RequestState]] = []
     row = 0
     for state, work in shares:
-        num_prompt_rows = state.num_prompt_rows(work)
-        rows = logits[row : row + num_prompt_rows + work.samples]
-        row += len(rows)
-        try:
-            if num_prompt_rows:
-                prompt_logprobs.append(_prompt_logprobs(state, work, rows[:num_prompt_rows]))
-            if work.samples:
-                sampled.append(_sample(state, rows[-1]))
-        except SamplingFault as fault:
-            failures.append(Failure(state.request_id, str(fault)))
+        if state.params.prompt_logprobs is not None:
+            num_prompt_rows = state.num_prompt_rows(work)
+            reader.score_prompt(state, work.num_computed + 1, row, num_prompt_rows)
+            row += num_prompt_rows
+        if work.samples:
+            if state.request_id not in reader.failures:
+                sampling.append((row, state))
+            row += 1
     assert row == len(logits), f"{row} rows of logits were asked for, the model returned {len(logits)}"
-    return StepResult(step, tuple(sampled), tuple(prompt_logprobs), tuple(failures))
+    sampled = reader.sample(sampling) if sampling else []
+    failures = tuple(Failure(*entry) for entry in reader.failures.items())
+    return StepResult(step, tuple(sampled), tuple(reader.prompt_logprobs), failures)
 
 
-def _prompt_logprobs(state: RequestState, work: Work, rows: np.ndarray) -> PromptLogprobs:
-    start = work.num_computed + 1
-    targets = state.tokens.view()[start : start + len(rows)].tolist()
-    num_top = state.params.prompt_logprobs or 0
-    return PromptLogprobs(
-        state.request_id,
-        start,
-        tuple(token_logprobs(row, target, num_top) for row, target in zip(rows, targets, strict=True)),
-    )
+class _Reader:
+    """failures: by request id, why it failed."""
 
+    def __init__(self, logits: np.ndarray, sampler: Sampler) -> None:
+        self._logits = logits
+        self._sampler = sampler
+        self.prompt_logprobs: list[PromptLogprobs] = []
+        self.failures: dict[str, str] = {}
 
-def _sample(state: RequestState, row: np.ndarray) -> Sampled:
-    token_id = state.sampler.sample(row, state.tokens.view())
-    num_top = state.params.logprobs
-    logprobs = () if num_top is None else (token_logprobs(row, token_id, num_top),)
-    state.append(token_id)
-    return Sampled(state.request_id, (token_id,), logprobs)
+    def score_prompt(self, state: RequestState, start: int, row: int, num_rows: int) -> None:
+        """Logprobs of prompt tokens [start, start + num_rows), from the rows that follow on `row`."""
+        if num_rows == 0:
+            return
+        targets = state.tokens.view()[start : start + num_rows].tolist()
+        num_top = state.params.prompt_logprobs or 0
+        asked = [Asked(row + place, target, num_top) for place, target in enumerate(targets)]
+        told: list[TokenLogprobs] = []
+        for entry in self._sampler.logprobs(self._logits, asked):
+            if isinstance(entry, SamplingFault):
+                self.failures[state.request_id] = str(entry)
+                return
+            told.append(entry)
+        self.prompt_logprobs.append(PromptLogprobs(state.request_id, start, tuple(told)))
+
+    def sample(self, sampling: Sequence[tuple[int, RequestState]]) -> list[Sampled]:
+        rows = [row for row, _ in sampling]
+        choices = self._sampler.sample(self._logits, rows, [state.sampled for _, state in sampling])
+        logprobs = self._logprobs(sampling, choices)
+        sampled: list[Sampled] = []
+        for (row, state), choice in zip(sampling, choices, strict=True):
+            told = logprobs.get(row)
+            if isinstance(choice, SamplingFault):
+                self.failures[state.request_id] = str(choice)
+                continue
+            if isinstance(told, SamplingFault):
+                self.failures[state.request_id] = str(told)
+                continue
+            state.tokens.append(choice)
+            sampled.append(Sampled(state.request_id, (choice,), () if told is None else (told,)))
+        return sampled
+
+    def _logprobs(
+        self, sampling: Sequence[tuple[int, RequestState]], choices: Sequence[int | SamplingFault]
+    ) -> dict[int, TokenLogprobs | SamplingFault]:
+        """By row, those that were asked for."""
+        asked = [
+            Asked(row, choice, state.params.logprobs)
+            for (row, state), choice in zip(sampling, choices, strict=True)
+            if state.params.logprobs is not None and not isinstance(choice, SamplingFault)
+        ]
+        if not asked:
+            return {}
+        told = self._sampler.logprobs(self._logits, asked)
+        return {entry.row: found for entry, found in zip(asked, told, strict=True)}

@@ -76,8 +76,10 @@ class ModelRunner:
             state.advance(work, self._block_size)
         logits = self._model.forward(build_batch(shares, self._block_size))
         assert logits.shape[1] == self._vocab_size, f"{logits.shape=} but {self._vocab_size=}"
-        return read_logits(step, shares, logits)
+        return read_logits(step, shares, logits, self._model.sampler)
 
     def _admit(self, request: NewRequest) -> None:
         assert request.request_id not in self._states, f"{request.request_id} arrives but is here already"
-        self._states[request.request_id] = RequestState(request, self._eos_token_ids, self._vocab_size)
+        self._states[request.request_id] = RequestState(
+            request, self._eos_token_ids, self._vocab_size, self._model.sampler
+        )

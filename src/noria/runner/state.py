@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from noria.core.plan import NewRequest, Work
+from noria.kernels.ops import SampledRequest, Sampler
 from noria.sampling.params import SamplingParams
-from noria.sampling.sampler import RequestSampler
 
 
 class IntList:
@@ -30,19 +30,28 @@ class IntList:
         self._array[self._size : size] = values
         self._size = size
 
+    def append(self, value: int) -> None:
+        if self._size == self._array.size:
+            self.extend((value,))
+        else:
+            self._array[self._size] = value
+            self._size += 1
+
     def view(self) -> np.ndarray:
         """int32 [len], valid until the list grows."""
         return self._array[: self._size]
 
 
 class RequestState:
-    """One request: its tokens, its blocks, and its sampler.
+    """One request: its tokens, its blocks, and the sampler's handle on it.
 
     # [0, num_computed) has KV in `blocks`; [num_computed, len(tokens)) is known and has none yet;
     # of the tokens, [0, num_prompt) is the prompt
     """
 
-    def __init__(self, request: NewRequest, eos_token_ids: Sequence[int], vocab_size: int) -> None:
+    def __init__(
+        self, request: NewRequest, eos_token_ids: Sequence[int], vocab_size: int, sampler: Sampler
+    ) -> None:
         known = len(request.token_ids)
         assert 0 < request.num_prompt <= known, (
             f"{request.request_id}: {request.num_prompt=} of {known} tokens"
@@ -55,7 +64,7 @@ class RequestState:
         self.request_id = request.request_id
         self.num_prompt = request.num_prompt
         self.params: SamplingParams = request.params
-        self.sampler = RequestSampler(
+        self.sampled: SampledRequest = sampler.admit(
             request.params, request.seed, request.token_ids, request.num_prompt, eos_token_ids
         )
         self.blocks = IntList()
@@ -73,11 +82,6 @@ class RequestState:
         assert end <= room, f"{work}, but the blocks hold {room} tokens"
         assert not work.samples or end == known, f"{work} samples before the last of {known=} tokens"
         self.num_computed = end
-
-    def append(self, token_id: int) -> None:
-        """Add a sampled token."""
-        self.tokens.extend((token_id,))
-        self.sampler.append(token_id)
 
     def num_prompt_rows(self, work: Work) -> int:
         """How many positions of this share have the logits of a prompt token whose logprob is asked for.

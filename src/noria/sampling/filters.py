@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
+from noria.sampling.arithmetic import ln, share_of, weights
 from noria.sampling.nonfinite import settle
 from noria.sampling.order import largest
 from noria.sampling.params import SamplingParams
@@ -36,7 +35,7 @@ def kept_ids(scaled: np.ndarray, params: SamplingParams) -> np.ndarray | None:
     """
     ids = None
     if params.min_p > 0.0:
-        ids = np.flatnonzero(scaled >= np.float32(math.log(params.min_p)))
+        ids = np.flatnonzero(scaled >= np.float32(ln(np.array(params.min_p, dtype=np.float64))))
     if 0 < params.top_k < scaled.size:
         ids = _narrowed(ids, largest(_values(scaled, ids), params.top_k))
     if params.top_p < 1.0:
@@ -46,13 +45,13 @@ def kept_ids(scaled: np.ndarray, params: SamplingParams) -> np.ndarray | None:
 
 def nucleus(scaled: np.ndarray, top_p: float) -> np.ndarray:
     """Indices of the fewest likeliest tokens of `scaled` [n] (as from `scale`) that together reach top_p."""
-    weights = np.exp(scaled)
-    target = top_p * float(weights.sum(dtype=np.float64))
+    every = weights(scaled)
+    target = share_of(int(every.sum()), top_p)
     # Most nuclei are small: look among the likeliest few, and among more only if those fall short.
     count = 256
     while True:
         order = largest(scaled, count)
-        reached = np.cumsum(weights[order], dtype=np.float64)
+        reached = np.cumsum(every[order])
         if reached[-1] >= target or count >= scaled.size:
             return order[: int(np.searchsorted(reached, target)) + 1]
         count *= 8

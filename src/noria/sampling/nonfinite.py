@@ -29,6 +29,11 @@ def settle(logits: np.ndarray) -> tuple[np.ndarray, float]:
 def describe(logits: np.ndarray) -> str:
     """Why nothing can be sampled from logits [n] that `settle` refuses."""
     bad = np.flatnonzero(np.isnan(logits))
-    if bad.size == 0:
-        return f"no token is possible: all {logits.size} logits are -inf"
-    return f"the logits are not numbers: {bad.size} of {logits.size} are NaN, the first at token id {bad[0]}"
+    return no_choice(logits.size, bad.size, int(bad[0]) if bad.size else 0)
+
+
+def no_choice(size: int, num_nan: int, first_nan: int) -> str:
+    """Why nothing can be sampled from `size` logits: so many of them are NaN, or else all are -inf."""
+    if num_nan == 0:
+        return f"no token is possible: all {size} logits are -inf"
+    return f"the logits are not numbers: {num_nan} of {size} are NaN, the first at token id {first_nan}"

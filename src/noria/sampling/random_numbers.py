@@ -12,12 +12,11 @@ after any preemption and in any language. The recipe, in unsigned 64-bit arithme
     key     = mix(mix(seed + GOLDEN) + (position + 1) * GOLDEN)
     bits    = mix(key + (token_id + 1) * GOLDEN)
     uniform = ((bits >> 12) + 0.5) * 2**-52          exact in float64, in [2**-53, 1 - 2**-53]
-    gumbel  = -log(-log(uniform))                    float64, in [-3.61, 36.74]
+    gumbel  = -ln(-ln(uniform))                      float64, in [-3.61, 36.74]
 
 `mix` is the finaliser of SplitMix64 (Steele, Lea, Flood 2014, with Stafford's constants), a bijection; each
-number of a position is thus an output of SplitMix64 started at `key`. Everything up to `uniform` is to be
-reproduced bit for bit; the logarithms differ between libraries in the last bits, which changes a choice only
-where two scores agree to about 1e-14.
+number of a position is thus an output of SplitMix64 started at `key`. Everything is to be reproduced bit for bit,
+the logarithms too: they are `noria.sampling.arithmetic.ln`.
 
 Test vectors (seed, position, token id -> bits):
     0, 0, 0                                         -> 0x238275BC38FCBE91
@@ -28,6 +27,8 @@ Test vectors (seed, position, token id -> bits):
 from __future__ import annotations
 
 import numpy as np
+
+from noria.sampling.arithmetic import ln
 
 _WORD = 2**64 - 1
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -71,7 +72,7 @@ def bits_bound(reach: float) -> np.uint64:
 
 def gumbel(numbers: np.ndarray) -> np.ndarray:
     """Standard Gumbel noise, float64 [n], from uniform numbers [n] in (0, 1)."""
-    return -np.log(-np.log(numbers))
+    return -ln(-ln(numbers))
 
 
 def _mix(z: int) -> int:

@@ -1,28 +1,32 @@
-"""The choice of one token of one request from its logits: exact, and the same in any batch."""
+"""The choice of a token from logits: exact, and the same in any batch.
+
+This is the definition. A backend with a sampler of its own chooses the same tokens, bit for bit: every operation
+that decides is exact, or is spelt out in `noria.sampling.arithmetic`.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from noria.core.plan import TokenLogprobs
 from noria.sampling import random_numbers
 from noria.sampling.filters import kept_ids, scale
+from noria.sampling.logprobs import Asked, token_logprobs
 from noria.sampling.nonfinite import SamplingFault, describe
 from noria.sampling.params import SamplingParams
 from noria.sampling.penalties import Penalties
-
-if TYPE_CHECKING:
-    from noria.sampling.params import LogitsProcessor
+from noria.sampling.processors import Processors
 
 _UNLIKELY = -8.0  # scaled logits below this are one token in 3000 of the likeliest; any value is correct
 _SLACK = 1.001  # more than the bounds in `draw` may have lost to rounding
 
 
 class RequestSampler:
-    """Chooses the tokens of one request. What it knows from step to step are the penalties' counts.
+    """Chooses the tokens of one request. What it knows from step to step are its place in the text and the
+    penalties' counts.
 
     Order of operations: logit_bias; repetition, frequency and presence penalty; logits_processors;
     min_tokens (no token that would end the output); then the lowest id among the highest logits if temperature
@@ -45,30 +49,28 @@ class RequestSampler:
         self._params = params
         self._seed = seed
         self._num_prompt = num_prompt
-        self._prompt_ids = tuple(token_ids[:num_prompt]) if params.logits_processors else ()
-        ending = set(params.stop_token_ids)
-        if not params.ignore_eos:
-            ending.update(eos_token_ids)
-        self._ending_ids = np.array(sorted(ending), dtype=np.int64)
+        self._num_known = len(token_ids)
+        prompt_ids, output_ids = token_ids[:num_prompt], token_ids[num_prompt:]
+        self._ending_ids = np.array(ending_ids(params, eos_token_ids), dtype=np.int64)
         self._bias_ids = np.array(list(params.logit_bias), dtype=np.int64)
         self._bias = np.array(list(params.logit_bias.values()), dtype=np.float32)
         self._penalties = (
-            Penalties(params, token_ids[:num_prompt], token_ids[num_prompt:])
-            if Penalties.are_asked_by(params)
-            else None
+            Penalties(params, prompt_ids, output_ids) if Penalties.are_asked_by(params) else None
+        )
+        self._processors = (
+            Processors(params.logits_processors, prompt_ids, output_ids) if params.logits_processors else None
         )
 
-    def sample(self, logits: np.ndarray, token_ids: np.ndarray) -> int:
-        """The next token after token_ids (all known, integers) given the model's logits [vocab] float32.
+    def sample(self, logits: np.ndarray) -> int:
+        """The next token, given the model's logits [vocab] float32, which are left as they are.
 
-        logits are left as they are. Raises SamplingFault: a logits processor failed, a logit is NaN, or no
-        token is possible.
+        Raises SamplingFault: a logits processor failed, a logit is NaN, or no token is possible.
         """
-        logits = self._adjusted(logits, token_ids)
+        logits = self._adjusted(logits)
         if self._params.is_greedy:
             return _argmax(logits)
         scaled = scale(logits, self._params.temperature)
-        key = random_numbers.position_key(self._seed, len(token_ids))
+        key = random_numbers.position_key(self._seed, self._num_known)
         kept = kept_ids(scaled, self._params)
         if kept is None:
             return draw(scaled, np.arange(scaled.size), key)
@@ -76,26 +78,56 @@ class RequestSampler:
 
     def append(self, token_id: int) -> None:
         """Tell of a token that joined the output."""
+        self._num_known += 1
         if self._penalties is not None:
             self._penalties.append(token_id)
+        if self._processors is not None:
+            self._processors.append(token_id)
 
-    def _adjusted(self, logits: np.ndarray, token_ids: np.ndarray) -> np.ndarray:
+    def _adjusted(self, logits: np.ndarray) -> np.ndarray:
         """Logits after everything that even a greedy choice heeds: a copy if that is anything at all."""
-        is_short = len(token_ids) - self._num_prompt < self._params.min_tokens
-        processors = self._params.logits_processors
-        if not (self._bias_ids.size or self._penalties or processors or is_short):
+        is_short = self._num_known - self._num_prompt < self._params.min_tokens
+        if not (self._bias_ids.size or self._penalties or self._processors or is_short):
             return logits
         logits = logits.copy()
         logits[self._bias_ids] += self._bias
         if self._penalties is not None:
             self._penalties.apply(logits)
-        if processors:
-            output_ids = tuple(token_ids[self._num_prompt :].tolist())
-            for processor in processors:
-                logits = _processed(processor, self._prompt_ids, output_ids, logits)
+        if self._processors is not None:
+            logits = self._processors.apply(logits)
         if is_short:
             logits[self._ending_ids] = -np.inf
         return logits
+
+
+class ReferenceSampler:
+    """The kernels.ops.Sampler that says what is right: one request after the other, in numpy."""
+
+    def admit(
+        self,
+        params: SamplingParams,
+        seed: int,
+        token_ids: Sequence[int],
+        num_prompt: int,
+        eos_token_ids: Sequence[int],
+    ) -> RequestSampler:
+        return RequestSampler(params, seed, token_ids, num_prompt, eos_token_ids)
+
+    def sample(
+        self, logits: np.ndarray, rows: Sequence[int], requests: Sequence[RequestSampler]
+    ) -> list[int | SamplingFault]:
+        return [_sampled(logits[row], request) for row, request in zip(rows, requests, strict=True)]
+
+    def logprobs(self, logits: np.ndarray, asked: Sequence[Asked]) -> list[TokenLogprobs | SamplingFault]:
+        return [_logprobs(logits[row], token_id, num_top) for row, token_id, num_top in asked]
+
+
+def ending_ids(params: SamplingParams, eos_token_ids: Sequence[int]) -> list[int]:
+    """The tokens that end an output, ascending: those that min_tokens withholds."""
+    ending = set(params.stop_token_ids)
+    if not params.ignore_eos:
+        ending.update(eos_token_ids)
+    return sorted(ending)
 
 
 def draw(scaled: np.ndarray, ids: np.ndarray, key: int) -> int:
@@ -118,6 +150,22 @@ def draw(scaled: np.ndarray, ids: np.ndarray, key: int) -> int:
     return int(ids[contenders[scores.argmax()]])
 
 
+def _sampled(logits: np.ndarray, request: RequestSampler) -> int | SamplingFault:
+    try:
+        token_id = request.sample(logits)
+    except SamplingFault as fault:
+        return fault
+    request.append(token_id)
+    return token_id
+
+
+def _logprobs(logits: np.ndarray, token_id: int, num_top: int) -> TokenLogprobs | SamplingFault:
+    try:
+        return token_logprobs(logits, token_id, num_top)
+    except SamplingFault as fault:
+        return fault
+
+
 def _noise(bits: np.ndarray) -> np.ndarray:
     return random_numbers.gumbel(random_numbers.uniform(bits))
 
@@ -127,29 +175,3 @@ def _argmax(logits: np.ndarray) -> int:
     if not logits[token_id] > -np.inf:
         raise SamplingFault(describe(logits))
     return token_id
-
-
-def _processed(
-    processor: LogitsProcessor, prompt_ids: Sequence[int], output_ids: Sequence[int], logits: np.ndarray
-) -> np.ndarray:
-    """What a user's logits processor makes of logits [vocab], as a float32 array of ours."""
-    name = getattr(processor, "__name__", type(processor).__name__)
-    try:
-        result = processor(prompt_ids, output_ids, logits)
-    except (Exception, SystemExit) as error:
-        raise SamplingFault(f"logits processor {name} raised {type(error).__name__}: {error}") from error
-    processed: np.ndarray
-    try:
-        with np.errstate(over="ignore"):
-            processed = np.array(result, dtype=np.float32)
-    except Exception:  # whatever a foreign object's conversion raises
-        processed = np.empty(())
-    if processed.shape != logits.shape:
-        shape = f" of shape {processed.shape}" if processed.ndim else ""
-        raise SamplingFault(
-            f"logits processor {name} must return an array of {logits.size} numbers, "
-            f"got {type(result).__name__}{shape}"
-        )
-    if np.isnan(processed).any():
-        raise SamplingFault(f"logits processor {name} returned logits that are NaN")
-    return processed

@@ -11,6 +11,7 @@ from noria.kernels.batch import Batch
 from noria.kernels.native import _native
 from noria.kernels.native.packing import NativePacker
 from noria.kernels.native.recording import RecordingOps
+from noria.kernels.native.sampling import NativeSampler
 from noria.kernels.native.support import model_obstacle
 from noria.kernels.ops import BackendOptions, Forward
 
@@ -30,6 +31,7 @@ class NativeBackend:
             raise ConfigError(f"the native backend cannot serve this model: {obstacle}")
         self.packer = NativePacker(options.dtype)
         self._pool = _native.Pool(options.num_threads)
+        self.sampler = NativeSampler(self._pool)
         self._cache = _native.KvCache(
             _native.CacheShape(
                 shape.num_layers, shape.num_kv_heads, shape.head_dim, shape.block_size, shape.num_blocks

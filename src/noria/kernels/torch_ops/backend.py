@@ -18,6 +18,7 @@ from noria.kernels.torch_ops.scratch import Scratch
 from noria.kernels.torch_ops.step import Safe, TorchOps
 from noria.kernels.torch_ops.survey import Survey
 from noria.kernels.torch_ops.threads import torch_threads
+from noria.sampling.sampler import ReferenceSampler
 
 TILES_BYTES = 16 * 2**20  # what attention gathers and scores at once
 
@@ -33,6 +34,7 @@ class TorchBackend:
             raise ConfigError(f"dtype {options.dtype!r} is not supported; supported: {', '.join(_DTYPES)}")
         dtype = _DTYPES[options.dtype]
         self.packer = TorchPacker(dtype, options.device)
+        self.sampler = ReferenceSampler()
         self._options = options
         self._cache = KvCache(options.cache, dtype, options.device)
 

@@ -1,0 +1,123 @@
+"""The native sampler: all rows of a step in one call, by the threads that computed them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from noria.core.plan import TokenLogprobs
+from noria.kernels.native import _native
+from noria.sampling.logprobs import Asked
+from noria.sampling.nonfinite import SamplingFault, no_choice
+from noria.sampling.params import SamplingParams
+from noria.sampling.processors import Processors
+from noria.sampling.sampler import ending_ids
+
+_WORD = 2**64 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class NativeRequest:
+    """processors: None where the request has none, which is nearly always."""
+
+    native: _native.SampledRequest
+    processors: Processors | None
+
+
+class NativeSampler:
+    """A kernels.ops.Sampler. A request's own logits processors run in Python, the choice after them does not.
+
+    One call at a time.
+    """
+
+    def __init__(self, pool: _native.Pool) -> None:
+        self._native = _native.Sampler(pool)
+
+    def admit(
+        self,
+        params: SamplingParams,
+        seed: int,
+        token_ids: Sequence[int],
+        num_prompt: int,
+        eos_token_ids: Sequence[int],
+    ) -> NativeRequest:
+        known = np.array(token_ids, dtype=np.int32)
+        native = _native.SampledRequest(
+            params, seed & _WORD, known, num_prompt, ending_ids(params, eos_token_ids)
+        )
+        own = params.logits_processors
+        return NativeRequest(
+            native, Processors(own, token_ids[:num_prompt], token_ids[num_prompt:]) if own else None
+        )
+
+    def sample(
+        self, logits: np.ndarray, rows: Sequence[int], requests: Sequence[NativeRequest]
+    ) -> list[int | SamplingFault]:
+        if all(request.processors is None for request in requests):
+            return self._chosen(logits, rows, [request.native for request in requests])
+        choices: list[int | SamplingFault] = [0] * len(requests)
+        plain = [place for place, request in enumerate(requests) if request.processors is None]
+        natives = [requests[place].native for place in plain]
+        for place, choice in zip(
+            plain, self._chosen(logits, [rows[place] for place in plain], natives), strict=True
+        ):
+            choices[place] = choice
+        for place, request in enumerate(requests):
+            if request.processors is not None:
+                choices[place] = self._processed(logits[rows[place]], request.native, request.processors)
+        return choices
+
+    def logprobs(self, logits: np.ndarray, asked: Sequence[Asked]) -> list[TokenLogprobs | SamplingFault]:
+        count, width = len(asked), max(entry.num_top for entry in asked)
+        outcomes = np.empty((count, 4), dtype=np.int32)
+        top_ids = np.empty((count, width), dtype=np.int32)
+        top = np.empty((count, 1 + width))
+        self._native.logprobs(logits, np.array(asked, dtype=np.int32), outcomes, top_ids, top)
+        told: list[TokenLogprobs | SamplingFault] = []
+        for entry, outcome, ids, values in zip(
+            asked, outcomes.tolist(), top_ids.tolist(), top.tolist(), strict=True
+        ):
+            token_id, num_nan, first_nan, rank = outcome
+            if token_id < 0:
+                told.append(_fault(logits, num_nan, first_nan))
+                continue
+            others = tuple(zip(ids[: entry.num_top], values[1 : 1 + entry.num_top], strict=True))
+            told.append(TokenLogprobs(token_id, values[0], rank, others))
+        return told
+
+    def _chosen(
+        self, logits: np.ndarray, rows: Sequence[int], requests: list[_native.SampledRequest]
+    ) -> list[int | SamplingFault]:
+        outcomes = np.empty((len(requests), 3), dtype=np.int32)
+        self._native.sample(logits, np.array(rows, dtype=np.int32), requests, outcomes)
+        return _choices(logits, outcomes)
+
+    def _processed(
+        self, row: np.ndarray, request: _native.SampledRequest, processors: Processors
+    ) -> int | SamplingFault:
+        row = row.copy()
+        request.adjust(row)
+        try:
+            row = processors.apply(row)
+        except SamplingFault as fault:
+            return fault
+        outcomes = np.empty((1, 3), dtype=np.int32)
+        self._native.sample_adjusted(row[None], np.zeros(1, dtype=np.int32), [request], outcomes)
+        (choice,) = _choices(row[None], outcomes)
+        if not isinstance(choice, SamplingFault):
+            processors.append(choice)
+        return choice
+
+
+def _choices(logits: np.ndarray, outcomes: np.ndarray) -> list[int | SamplingFault]:
+    """outcomes: int32 [n, 3], token id or -1, then how many logits are NaN and the first of them."""
+    choices: list[int | SamplingFault] = outcomes[:, 0].tolist()
+    for place in np.flatnonzero(outcomes[:, 0] < 0).tolist():
+        choices[place] = _fault(logits, *outcomes[place, 1:].tolist())
+    return choices
+
+
+def _fault(logits: np.ndarray, num_nan: int, first_nan: int) -> SamplingFault:
+    return SamplingFault(no_choice(logits.shape[1], num_nan, first_nan))
