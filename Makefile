@@ -3,12 +3,29 @@
 PYTHON ?= python3
 # What pip is asked for as torch. The pin is the version the tests run with; any newer one will do.
 TORCH ?= torch==2.13.0
+# ON: a warning of the C++ compiler is an error. CI says so; a newer compiler must never fail a user's build.
+WERROR ?= OFF
 
 VENV := .venv
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
+NATIVE := CMakeLists.txt $(wildcard native/src/*)
 
-.PHONY: demo test lint benchmark clean
+# The same package with its library built for sanitizers, in an interpreter of its own.
+CHECKED := build/sanitize/venv
+CHECKED_RUN := $(CHECKED)/bin/python
+CHECKED_READY := $(CHECKED)/.ready
+# The library is loaded into a Python that was built without sanitizers: their runtime has to come first, and
+# libstdc++ with it, whose functions it wraps as it starts. Leaks are not looked for: an interpreter leaves plenty.
+# A report ends the process, so pytest must not keep what it wrote (--capture=sys).
+RUNTIMES = $(shell $(CXX) -print-file-name=libasan.so):$(shell $(CXX) -print-file-name=libstdc++.so)
+SANITIZERS = LD_PRELOAD=$(RUNTIMES) \
+	ASAN_OPTIONS=detect_leaks=0:halt_on_error=1:allocator_may_return_null=1 \
+	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+# Every kernel and binding; not what runs whole models for their answers' sake.
+CHECKED_TESTS := tests/native --ignore tests/native/test_embedded_accuracy.py --ignore tests/native/test_without_torch.py
+
+.PHONY: demo test lint sanitize benchmark clean
 
 demo: $(READY)
 	$(RUN) examples/demo.py
@@ -21,16 +38,28 @@ lint: $(READY)
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
 
+sanitize: $(CHECKED_READY)
+	$(SANITIZERS) $(CHECKED_RUN) -m pytest -p no:cacheprovider --capture=sys $(CHECKED_TESTS)
+
 benchmark: $(READY)
 	$(RUN) benchmarks/batching.py
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) build
 
-$(READY): pyproject.toml CMakeLists.txt $(wildcard native/src/*)
+$(READY): pyproject.toml $(NATIVE)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Noria needs Python 3.10 or newer; this is " + sys.version.split()[0] + ". Name another with: make PYTHON=python3.12 ...")'
 	test -x $(RUN) || $(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet --upgrade pip
 	$(RUN) -m pip install --quiet '$(TORCH)'
-	$(RUN) -m pip install --quiet --editable '.[torch,test]'
+	$(RUN) -m pip install --quiet --config-settings=cmake.define.NORIA_WERROR=$(WERROR) --editable '.[torch,test]'
 	touch $(READY)
+
+$(CHECKED_READY): $(READY)
+	test -x $(CHECKED_RUN) || $(RUN) -m venv $(CHECKED)
+	$(RUN) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+		> "$$($(CHECKED_RUN) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/base.pth"
+	CXX=$(CXX) $(CHECKED_RUN) -m pip install --quiet --no-deps --force-reinstall \
+		--config-settings=build-dir=build/sanitize/native --config-settings=cmake.build-type=RelWithDebInfo \
+		--config-settings=cmake.define.NORIA_SANITIZE=ON --config-settings=cmake.define.NORIA_WERROR=ON .
+	touch $(CHECKED_READY)

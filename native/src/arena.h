@@ -3,15 +3,36 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <new>
 
 #include "pool.h"
 
 namespace noria {
 
+// Under a sanitizer every array is an allocation of its own, so that a step beyond its end is seen.
+#if defined(NORIA_SANITIZE)
+constexpr bool kArraysApart = true;
+#else
+constexpr bool kArraysApart = false;
+#endif
+
+// A std::bad_alloc that says how much was asked for.
+class OutOfMemory : public std::bad_alloc {
+ public:
+  explicit OutOfMemory(size_t num_bytes);
+  const char* what() const noexcept override { return text_; }
+
+ private:
+  char text_[80];
+};
+
+// count * width * item_bytes; throws std::invalid_argument where no memory can hold so much.
+size_t array_bytes(int64_t count, int64_t width, size_t item_bytes);
+
 // One mapping, zeroed, freed with its owner. Not movable: others point into it.
 class Arena {
  public:
-  // Throws std::bad_alloc when the system refuses. pool: its threads touch the pages first; null touches none.
+  // Throws OutOfMemory when the system refuses. pool: its threads touch the pages first; null touches none.
   Arena(size_t num_bytes, Pool* pool);
   ~Arena();
   Arena(const Arena&) = delete;
@@ -33,7 +54,7 @@ class Room {
   Room(const Room&) = delete;
   Room& operator=(const Room&) = delete;
 
-  // At least num_bytes; throws std::bad_alloc.
+  // At least num_bytes; throws OutOfMemory.
   void reserve(size_t num_bytes);
   uint8_t* data() const { return data_; }
   float* floats() const { return reinterpret_cast<float*>(data_); }

@@ -22,7 +22,7 @@ struct Mapping {
 std::shared_ptr<uint8_t> take_weight_memory(size_t num_bytes) {
   static std::mutex one_at_a_time;
   static std::weak_ptr<Mapping> last;
-  if (num_bytes > kMappingBytes / 2) {
+  if (kArraysApart || num_bytes > kMappingBytes / 2) {
     auto arena = std::make_shared<Arena>(num_bytes, nullptr);
     return {arena, arena->data()};
   }
