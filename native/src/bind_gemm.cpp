@@ -33,9 +33,9 @@ void expect(int64_t found, int64_t wanted, const char* what) {
 }
 
 void expect_rows(const LinearWeight& weight, int64_t first, int64_t count) {
-  if (first < 0 || count < 0 || first + count > weight.view().n) {
-    throw std::invalid_argument("rows " + std::to_string(first) + " to " + std::to_string(first + count) +
-                                " are not within the " + std::to_string(weight.view().n) + " of the weight");
+  if (first < 0 || count < 0 || first > weight.view().n - count) {
+    throw std::invalid_argument(std::to_string(count) + " rows from " + std::to_string(first) +
+                                " on are not within the " + std::to_string(weight.view().n) + " of the weight");
   }
 }
 
@@ -90,7 +90,8 @@ void put_codes(const LinearWeight& weight, int64_t first, const ByteMatrix& code
   expect(codes.shape(1), view.k, "codes in a row");
   expect(scales.shape(0), num_rows, "rows of scales");
   expect(scales.shape(1), num_groups, "scales in a row");
-  if (minima) expect(minima->shape(0) * minima->shape(1), num_rows * num_groups, "minima");
+  if (minima) expect(minima->shape(0), num_rows, "rows of minima");
+  if (minima) expect(minima->shape(1), num_groups, "minima in a row");
   RowCodes row;
   for (int64_t i = 0; i < num_rows; ++i) {
     row.codes.assign(codes.data() + i * view.k, codes.data() + (i + 1) * view.k);

@@ -49,7 +49,9 @@ inline Activations activations_of(const QuantisedRows& x) {
 // A fresh array of Python's, [num_rows, width].
 template <typename T>
 nanobind::ndarray<nanobind::numpy, T, nanobind::ndim<2>> make_array(int64_t num_rows, int64_t width) {
-  T* data = new T[num_rows * width];
+  const size_t num_bytes = array_bytes(num_rows, width, sizeof(T));
+  T* data = new (std::nothrow) T[num_rows * width];
+  if (data == nullptr) throw OutOfMemory(num_bytes);
   nanobind::capsule owner(data, [](void* at) noexcept { delete[] static_cast<T*>(at); });
   return {data, {static_cast<size_t>(num_rows), static_cast<size_t>(width)}, owner};
 }

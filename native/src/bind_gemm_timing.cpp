@@ -74,6 +74,7 @@ double time_products(const std::vector<const LinearWeight*>& weights, const Rows
   Chain chain;
   chain.x = activations_of(x);
   for (const LinearWeight* weight : weights) {
+    if (weight == nullptr) throw std::invalid_argument("a weight is None");
     Epilogue store;
     store.out = out.data();
     store.stride = out.shape(1);

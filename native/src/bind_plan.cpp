@@ -44,7 +44,7 @@ RmsNorm over(const std::optional<Norm>& norm, int64_t width) { return norm ? nor
 
 // Where a layer's q|k|v product goes.
 struct Qkv {
-  std::vector<PackedLinear> weights;
+  std::vector<LinearWeight> weights;  // each shares its memory with the one it was made from
   Heads heads;
   FloatTable rope;
   std::optional<Norm> query_norm;
@@ -57,18 +57,32 @@ struct StepArrays {
   IntTable block_tables;
 
   explicit StepArrays(nb::handle batch)
-      : token_ids(nb::cast<Ints>(batch.attr("token_ids"))),
-        positions(nb::cast<Ints>(batch.attr("positions"))),
-        slots(nb::cast<Ints>(batch.attr("slots"))),
-        query_starts(nb::cast<Ints>(batch.attr("query_starts"))),
-        context_lens(nb::cast<Ints>(batch.attr("context_lens"))),
-        logit_rows(nb::cast<Ints>(batch.attr("logit_rows"))),
-        block_tables(nb::cast<IntTable>(batch.attr("block_tables"))) {
+      : token_ids(array<Ints>(batch, "token_ids")),
+        positions(array<Ints>(batch, "positions")),
+        slots(array<Ints>(batch, "slots")),
+        query_starts(array<Ints>(batch, "query_starts")),
+        context_lens(array<Ints>(batch, "context_lens")),
+        logit_rows(array<Ints>(batch, "logit_rows")),
+        block_tables(array<IntTable>(batch, "block_tables")) {
+    for (const size_t length : {token_ids.size(), context_lens.size(), logit_rows.size(), block_tables.shape(1)}) {
+      if (length <= kLongest) continue;
+      throw std::invalid_argument("a batch of " + number(length) + "; at most " + number(kLongest));
+    }
     need("positions", positions.shape(0), token_ids.shape(0));
     need("slots", slots.shape(0), token_ids.shape(0));
     need("query_starts", query_starts.shape(0), context_lens.shape(0) + 1);
     need("block_tables", block_tables.shape(0), context_lens.shape(0));
   }
+
+  template <typename Array>
+  static Array array(nb::handle batch, const char* name) {
+    Array found;
+    if (nb::try_cast<Array>(batch.attr(name), found)) return found;
+    const char* form = Array::Config::N == 1 ? "1 dimension" : "2 dimensions";
+    throw nb::type_error((std::string(name) + " is not an array of int32 of " + form).c_str());
+  }
+
+  static constexpr size_t kLongest = 1 << 24;
 
   static void need(const char* name, size_t found, size_t wanted) {
     if (found == wanted) return;
@@ -104,8 +118,10 @@ class Recorder {
     const RopeTable rope{qkv.rope.data(), static_cast<int64_t>(qkv.rope.shape(0)), static_cast<int>(qkv.rope.shape(1))};
     const int dim = qkv.heads.head_dim;
     const QkvFinish finish{qkv.heads, rope, over(qkv.query_norm, dim), over(qkv.key_norm, dim), layer};
+    std::vector<PackedLinear> views;
+    for (const LinearWeight& weight : qkv.weights) views.push_back(weight.view());
     kept_.push_back({norm, qkv});
-    return plan_.norm_qkv(x, norm.over(qkv.weights[0].k), qkv.weights, finish);
+    return plan_.norm_qkv(x, norm.over(views[0].k), views, finish);
   }
 
   int attend(int q, const Heads& heads, float scale, int window, int layer) {
@@ -181,12 +197,14 @@ void bind_parts(nb::module_& module) {
       [](Qkv* self, const std::vector<const LinearWeight*>& weights, const Heads& heads, FloatTable rope, std::optional<Norm> query_norm,
          std::optional<Norm> key_norm) {
         if (weights.empty()) throw std::invalid_argument("a projection without weights");
-        std::vector<PackedLinear> views;
-        for (const LinearWeight* weight : weights) views.push_back(weight->view());
-        new (self) Qkv{std::move(views), heads, std::move(rope), std::move(query_norm), std::move(key_norm)};
+        std::vector<LinearWeight> kept;
+        for (const LinearWeight* weight : weights) {
+          if (weight == nullptr) throw std::invalid_argument("a projection's weight is None");
+          kept.push_back(*weight);
+        }
+        new (self) Qkv{std::move(kept), heads, std::move(rope), std::move(query_norm), std::move(key_norm)};
       },
-      nb::arg("weights"), nb::arg("heads"), nb::arg("rope"), nb::arg("query_norm").none(), nb::arg("key_norm").none(),
-      nb::keep_alive<1, 2>());
+      nb::arg("weights"), nb::arg("heads"), nb::arg("rope"), nb::arg("query_norm").none(), nb::arg("key_norm").none());
 }
 
 }  // namespace
@@ -197,8 +215,7 @@ void bind_plan(nb::module_& module) {
       .def(nb::init<Pool&, KvCache&>(), nb::arg("pool"), nb::arg("cache"), nb::keep_alive<1, 2>(),
            nb::keep_alive<1, 3>())
       .def("embed", &Recorder::embed, nb::arg("table"), nb::keep_alive<1, 2>())
-      .def("norm_qkv", &Recorder::norm_qkv, nb::arg("x"), nb::arg("norm"), nb::arg("qkv"), nb::arg("layer"),
-           nb::keep_alive<1, 4>())
+      .def("norm_qkv", &Recorder::norm_qkv, nb::arg("x"), nb::arg("norm"), nb::arg("qkv"), nb::arg("layer"))
       .def("attend", &Recorder::attend, nb::arg("q"), nb::arg("heads"), nb::arg("scale"), nb::arg("window"),
            nb::arg("layer"))
       .def("linear_add", &Recorder::linear_add, nb::arg("inputs"), nb::arg("weight"), nb::arg("x"),

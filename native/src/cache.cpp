@@ -22,6 +22,11 @@ CacheShape checked(CacheShape shape) {
   need(shape.head_dim > 0 && shape.head_dim % 8 == 0, "head_dim", shape.head_dim, "a positive multiple of 8");
   need(shape.block_size > 0 && shape.block_size % KvCache::kGroup == 0, "block_size", shape.block_size,
        "a positive multiple of 8");
+  const double num_tokens = double(shape.num_blocks) * shape.block_size;
+  if (num_tokens > INT32_MAX || 2 * num_tokens * shape.num_layers * shape.num_kv_heads * shape.head_dim > 0x1p60) {
+    throw std::invalid_argument("a cache of " + number(shape.num_blocks) + " blocks of " + number(shape.block_size) +
+                                " tokens is beyond what can be addressed");
+  }
   return shape;
 }
 

@@ -38,7 +38,7 @@ class KvCache {
  public:
   static constexpr int kGroup = 8;
 
-  // Throws std::invalid_argument with the numbers for a shape it cannot hold.
+  // Throws std::invalid_argument with the numbers for a shape it cannot hold, OutOfMemory for one too large.
   KvCache(CacheShape shape, KvKind kind);
 
   const CacheShape& shape() const { return shape_; }

@@ -143,7 +143,7 @@ class LinearAddOp : public Op {
   }
 
  private:
-  bool takes_quants() const { return inputs->as_quants; }
+  bool takes_quants() const { return inputs->as_quants && !inputs->as_floats && weight_.format.is_quantised(); }
 
   LinearInput input_;
   const PackedLinear weight_;
@@ -189,7 +189,7 @@ class LmHeadOp : public Op {
   Buffer* x = nullptr;
 
   void prepare(const Step& step) override {
-    workspace_.gathered.reserve(size_t(step.num_logit_rows) * weight_.k * sizeof(float));
+    workspace_.gathered.reserve(array_bytes(step.num_logit_rows, weight_.k, sizeof(float)));
     input_.prepare(step.num_logit_rows);
     panels_.prepare();
   }

@@ -9,29 +9,42 @@
 namespace noria {
 namespace {
 
+constexpr int64_t kMostWidth = 1 << 24;      // of rows of q|k|v
+constexpr int64_t kMostPositions = 1 << 30;  // counted in 32 bits, with some room
+
 std::string number(int64_t value) { return std::to_string(value); }
 
 void need(bool holds, const std::string& text) {
   if (!holds) throw std::invalid_argument(text);
 }
 
-void need_layer(const QkvFinish& finish, const CacheShape& shape) {
-  const Heads& heads = finish.heads;
+void need_heads(const Heads& heads, int layer, const CacheShape& shape) {
   need(heads.head_dim == shape.head_dim && heads.num_kv_heads == shape.num_kv_heads,
        "the cache holds " + number(shape.num_kv_heads) + " heads of " + number(shape.head_dim) + ", the layer has " +
            number(heads.num_kv_heads) + " of " + number(heads.head_dim));
   need(heads.num_heads > 0 && heads.num_heads % heads.num_kv_heads == 0,
        number(heads.num_heads) + " query heads cannot share " + number(heads.num_kv_heads) + " key/value heads");
-  need(finish.layer >= 0 && finish.layer < shape.num_layers,
-       "layer " + number(finish.layer) + " of a cache of " + number(shape.num_layers));
-  need(finish.rope.dim % 2 == 0 && finish.rope.dim <= heads.head_dim,
-       "rotating " + number(finish.rope.dim) + " of " + number(heads.head_dim) + " dimensions");
+  need((int64_t(heads.num_heads) + 2 * int64_t(heads.num_kv_heads)) * heads.head_dim <= kMostWidth,
+       number(heads.num_heads) + " heads of " + number(heads.head_dim) + " are more than " + number(kMostWidth));
+  need(layer >= 0 && layer < shape.num_layers, "layer " + number(layer) + " of a cache of " + number(shape.num_layers));
+}
+
+void need_rope(const RopeTable& rope, const Heads& heads) {
+  need(rope.dim % 2 == 0 && rope.dim <= heads.head_dim,
+       "rotating " + number(rope.dim) + " of " + number(heads.head_dim) + " dimensions");
+  need(rope.num_positions <= kMostPositions,
+       number(rope.num_positions) + " positions; at most " + number(kMostPositions));
+}
+
+void need_plain(const PackedLinear& weight) {
+  need(weight.order == ColumnOrder::kPlain,
+       "gate over up of " + number(weight.n) + " rows where a plain weight belongs");
 }
 
 }  // namespace
 
 void Buffer::reserve(int64_t num_rows) {
-  if (as_floats) slot->floats.reserve(size_t(num_rows) * width * sizeof(float));
+  if (as_floats) slot->floats.reserve(array_bytes(num_rows, width, sizeof(float)));
   if (as_quants) slot->quants.reserve(quant_rows_bytes(num_rows, width, quants_form));
 }
 
@@ -43,7 +56,14 @@ Buffer& Plan::used(int index, int64_t width) {
   return found;
 }
 
+Buffer& Plan::used_floats(int index, int64_t width) {
+  Buffer& found = used(index, width);
+  found.as_floats = true;
+  return found;
+}
+
 Buffer& Plan::made(int64_t width) {
+  need(!has_run_, "a plan that has run takes no more ops");
   buffers_.push_back(std::make_unique<Buffer>(width, ops_.size()));
   return *buffers_.back();
 }
@@ -75,7 +95,7 @@ AttentionPlan& Plan::attention_plan(const Heads& heads, int window) {
 }
 
 int Plan::embed(const PackedLinear& table) {
-  limits_.num_tokens_known = table.n;
+  limits_.num_tokens_known = std::min(limits_.num_tokens_known, table.n);
   Buffer& x = made(table.k);
   x.as_floats = true;
   ops_.push_back(std::make_unique<EmbedOp>(table, x));
@@ -83,10 +103,12 @@ int Plan::embed(const PackedLinear& table) {
 }
 
 int Plan::norm_qkv(int x, const RmsNorm& norm, const std::vector<PackedLinear>& weights, const QkvFinish& finish) {
-  need_layer(finish, cache_.shape());
+  need_heads(finish.heads, finish.layer, cache_.shape());
+  need_rope(finish.rope, finish.heads);
   const int64_t width = finish.heads.query_size() + 2 * finish.heads.kv_size();
   int64_t num_rows = 0;
   for (const PackedLinear& weight : weights) {
+    need_plain(weight);
     num_rows += weight.num_outputs();
     need(weight.k == weights[0].k && weight.format.is_quantised() == weights[0].format.is_quantised(),
          "the weights of one projection take rows of different forms");
@@ -94,7 +116,7 @@ int Plan::norm_qkv(int x, const RmsNorm& norm, const std::vector<PackedLinear>& 
   need(num_rows == width, "weights of " + number(num_rows) + " rows; the heads have " + number(width));
   limits_.num_positions = std::min(limits_.num_positions, finish.rope.num_positions);
   auto op = std::make_unique<NormQkvOp>(LinearInput(workspace_, weights[0], norm, Precision::kInt16), weights, finish, cache_);
-  op->x = &used(x, weights[0].k);
+  op->x = &used_floats(x, weights[0].k);
   op->qkv = &made(width);
   op->qkv->as_floats = true;
   ops_.push_back(std::move(op));
@@ -102,9 +124,11 @@ int Plan::norm_qkv(int x, const RmsNorm& norm, const std::vector<PackedLinear>& 
 }
 
 int Plan::attend(int q, const Heads& heads, float scale, int window, int layer) {
+  need_heads(heads, layer, cache_.shape());
+  need(window >= 0, "a window of " + number(window) + " tokens; 0 means all");
   const AttentionCall call{nullptr, &cache_, heads, scale, window, layer, nullptr, 0, nullptr, nullptr};
   auto op = std::make_unique<AttendOp>(call, attention_plan(heads, window), workspace_);
-  op->q = &used(q, heads.query_size() + 2 * heads.kv_size());
+  op->q = &used_floats(q, heads.query_size() + 2 * heads.kv_size());
   op->out = &made(heads.query_size());
   op->out->as_floats = true;
   ops_.push_back(std::move(op));
@@ -112,9 +136,12 @@ int Plan::attend(int q, const Heads& heads, float scale, int window, int layer) 
 }
 
 void Plan::linear_add(int inputs, const PackedLinear& weight, int x) {
+  need_plain(weight);
+  need(!has_run_, "a plan that has run takes no more ops");
+  need(inputs != x, "buffer " + number(x) + " cannot be added to while it is read");
   auto op = std::make_unique<LinearAddOp>(LinearInput(workspace_, weight, {}, Precision::kInt8), weight);
   op->inputs = &used(inputs, weight.k);
-  op->x = &used(x, weight.num_outputs());
+  op->x = &used_floats(x, weight.num_outputs());
   const bool has_floats = op->inputs->as_floats;  // attention's; a gate gives what is asked of it
   if (!has_floats) (weight.format.is_quantised() ? op->inputs->as_quants : op->inputs->as_floats) = true;
   op->inputs->quants_form = row_form(weight.format, Precision::kInt8);
@@ -124,20 +151,25 @@ void Plan::linear_add(int inputs, const PackedLinear& weight, int x) {
 int Plan::norm_glu(int x, const RmsNorm& norm, const PackedLinear& weight, Gate gate) {
   need(weight.order == ColumnOrder::kGlu, "a weight of " + number(weight.n) + " rows that is not gate over up");
   auto op = std::make_unique<NormGluOp>(LinearInput(workspace_, weight, norm, Precision::kInt8), weight, gate);
-  op->x = &used(x, weight.k);
+  op->x = &used_floats(x, weight.k);
   op->out = &made(weight.num_outputs());
   ops_.push_back(std::move(op));
   return static_cast<int>(buffers_.size()) - 1;
 }
 
 void Plan::lm_head(int x, const RmsNorm& norm, const PackedLinear& weight) {
+  need_plain(weight);
+  need(!has_run_, "a plan that has run takes no more ops");
+  need(limits_.num_logits == 0, "logits of " + number(limits_.num_logits) + " numbers are given already");
   limits_.num_logits = weight.num_outputs();
   auto op = std::make_unique<LmHeadOp>(LinearInput(workspace_, weight, norm, Precision::kInt16), weight, workspace_, &logits_);
-  op->x = &used(x, weight.k);
+  op->x = &used_floats(x, weight.k);
   ops_.push_back(std::move(op));
 }
 
 void Plan::run(const Step& step, float* logits) {
+  const std::lock_guard<std::mutex> lock(one_step_);
+  has_run_ = true;
   logits_ = logits;
   place_buffers();
   for (const auto& one : windows_) one->plan.make(step, one->heads, one->window, pool_.num_threads());

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "arena.h"
@@ -86,18 +87,20 @@ class Plan {
 
   // What a step must keep to, gathered while recording.
   struct Limits {
-    int64_t num_tokens_known = 0;  // rows of the embedding
+    int64_t num_tokens_known = INT64_MAX;  // rows of the embedding
     int64_t num_positions = INT64_MAX;
     int64_t num_logits = 0;
   };
   const Limits& limits() const { return limits_; }
   const KvCache& cache() const { return cache_; }
 
-  // logits: [R, num_logits]. The step must be valid (check_step). Throws std::bad_alloc.
+  // logits: [R, num_logits]. The step must be valid (check_step). Throws OutOfMemory. Steps come one after another: a
+  // second caller waits for the first. No op can be recorded after the first step.
   void run(const Step& step, float* logits);
 
  private:
   Buffer& used(int index, int64_t width);
+  Buffer& used_floats(int index, int64_t width);
   Buffer& made(int64_t width);
   void place_buffers();
   AttentionPlan& attention_plan(const Heads& heads, int window);
@@ -112,6 +115,8 @@ class Plan {
   KvCache& cache_;
   Workspace workspace_;
   Limits limits_;
+  bool has_run_ = false;
+  std::mutex one_step_;
   float* logits_ = nullptr;  // of the step that runs
   std::vector<std::unique_ptr<Buffer>> buffers_;
   std::vector<std::unique_ptr<Slot>> slots_;

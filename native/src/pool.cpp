@@ -7,6 +7,7 @@
 #include <climits>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -18,6 +19,7 @@ namespace {
 // A pause takes some 40 to 140 cycles: tens of microseconds inside a step, a few hundred between steps.
 constexpr int kSpinsInside = 2000;
 constexpr int kSpinsBetween = 6000;
+constexpr int kMostThreads = 1024;
 
 void pause() {
 #if defined(__x86_64__)
@@ -52,11 +54,24 @@ void Pool::Event::wait_beyond(uint32_t seen, int num_spins) {
 }
 
 Pool::Pool(int num_threads) : num_threads_(num_threads) {
-  if (num_threads < 1) throw std::invalid_argument("num_threads is " + std::to_string(num_threads) + "; at least 1");
-  for (int index = 1; index < num_threads; ++index) threads_.emplace_back([this, index] { work(index); });
+  if (num_threads < 1 || num_threads > kMostThreads) {
+    throw std::invalid_argument("num_threads is " + std::to_string(num_threads) + "; at least 1, at most " +
+                                std::to_string(kMostThreads));
+  }
+  try {
+    threads_.reserve(num_threads - 1);
+    for (int index = 1; index < num_threads; ++index) threads_.emplace_back([this, index] { work(index); });
+  } catch (const std::system_error&) {
+    const size_t started = threads_.size();
+    stop();
+    throw std::runtime_error("the system starts no more than " + std::to_string(started + 1) + " of " +
+                             std::to_string(num_threads) + " threads; ask for fewer");
+  }
 }
 
-Pool::~Pool() {
+Pool::~Pool() { stop(); }
+
+void Pool::stop() {
   stopping_ = true;
   start_.advance();
   for (std::thread& thread : threads_) thread.join();

@@ -14,7 +14,8 @@ class Pool {
   // Called by every thread of a run, the caller as thread 0.
   using Task = void (*)(void* context, int thread_index, int num_threads);
 
-  // num_threads: the caller's included, at least 1.
+  // num_threads: the caller's included. Throws std::invalid_argument for less than 1 or a thousand and more, and
+  // std::runtime_error where the system does not start so many.
   explicit Pool(int num_threads);
   ~Pool();
   Pool(const Pool&) = delete;
@@ -41,6 +42,7 @@ class Pool {
   };
 
   void work(int thread_index);
+  void stop();
 
   const int num_threads_;
   std::mutex one_run_;

@@ -21,12 +21,16 @@ void check_range(const char* name, const int32_t* numbers, int count, int64_t li
   }
 }
 
-void check_sequence(const Step& step, int sequence, const CacheShape& shape) {
+void check_sequence(const Step& step, int sequence, const Plan& plan) {
+  const CacheShape& shape = plan.cache().shape();
   const std::string name = " of sequence " + std::to_string(sequence);
-  const int num_new = step.query_starts[sequence + 1] - step.query_starts[sequence];
+  const int64_t num_new = int64_t(step.query_starts[sequence + 1]) - step.query_starts[sequence];
   const int length = step.context_lens[sequence];
   if (num_new < 1) refuse("the number of tokens" + name, num_new, "at least 1");
   if (length < num_new) refuse("the context" + name, length, "it has " + std::to_string(num_new) + " new tokens");
+  if (length > plan.limits().num_positions) {
+    refuse("the context" + name, length, "the model was loaded for " + std::to_string(plan.limits().num_positions));
+  }
   const int num_blocks = (length - 1) / shape.block_size + 1;
   if (num_blocks > step.table_width) {
     refuse("the width of block_tables", step.table_width, "the context" + name + " takes " + std::to_string(num_blocks));
@@ -45,7 +49,7 @@ void check_step(const Step& step, const Plan& plan) {
   const int start = step.query_starts[0], end = step.query_starts[step.num_sequences];
   if (start != 0) refuse("query_starts[0]", start, "it must be 0");
   if (end != step.num_tokens) refuse("the end of query_starts", end, "there are " + std::to_string(step.num_tokens) + " tokens");
-  for (int sequence = 0; sequence < step.num_sequences; ++sequence) check_sequence(step, sequence, shape);
+  for (int sequence = 0; sequence < step.num_sequences; ++sequence) check_sequence(step, sequence, plan);
 }
 
 }  // namespace noria

@@ -78,6 +78,16 @@ void refuse(bool when, const std::string& what) {
   if (when) throw std::invalid_argument(what);
 }
 
+// A damaged file's: one such number would spoil every answer.
+void refuse_infinite(const char* what, int64_t row, const std::vector<float>& numbers) {
+  for (size_t g = 0; g < numbers.size(); ++g) {
+    refuse(!std::isfinite(numbers[g]), std::string("the ") + what + " of group " + std::to_string(g) + " in row " +
+                                           std::to_string(row) + " is " + std::to_string(numbers[g]));
+  }
+}
+
+constexpr double kMostWeightBytes = 0x1p62;
+
 bool is_power_of_two(int x) { return x > 0 && (x & (x - 1)) == 0; }
 
 }  // namespace
@@ -85,6 +95,8 @@ bool is_power_of_two(int x) { return x > 0 && (x & (x - 1)) == 0; }
 void PackedLinear::check() const {
   const std::string shape = "a weight of [" + std::to_string(n) + ", " + std::to_string(k) + "]";
   refuse(n < 1 || k < 1, shape + " holds nothing");
+  // As doubles they cannot overflow: no kind takes more than 4 bytes a number, rows filled up to whole panels.
+  refuse(4 * (double(n) + kPanelColumns) * (double(k) + 1) > kMostWeightBytes, shape + " is beyond any memory");
   refuse(order == ColumnOrder::kGlu && n % 2 != 0, shape + " is not a gate and an up of the same height");
   if (!format.is_quantised()) return;
   refuse(k % 32 != 0, shape + " cannot be quantised: its width is no multiple of 32");
@@ -136,6 +148,8 @@ void place_codes(const PackedLinear& weight, int64_t row, const RowCodes& codes)
   for (const uint8_t code : codes.codes) seen |= code;
   refuse(seen >> format.code_bits != 0, "a code has more than the format's " + std::to_string(format.code_bits) +
                                             " bits");
+  refuse_infinite("scale", row, codes.scales);
+  refuse_infinite("minimum", row, codes.minima);
   const int64_t column = weight.column_of(row);
   for (int64_t g = 0; g < weight.num_groups(); ++g) {
     const GroupView group = group_of(weight, column, g);
@@ -163,18 +177,29 @@ void read_codes(const PackedLinear& weight, int64_t row, RowCodes& out) {
   }
 }
 
+namespace {
+
+// Takes no memory: a plan's threads, which must not throw, look tokens up with it.
+void read_quantised(const PackedLinear& weight, int64_t column, float* out) {
+  const WeightFormat& format = weight.format;
+  uint8_t codes[32];
+  for (int64_t g = 0; g < weight.num_groups(); ++g, out += format.group) {
+    const GroupView group = group_of(weight, column, g);
+    load_group(format.kind, format.group, group.codes, codes);
+    const float scale = load_scale(format.scales, group.scale);
+    const float minimum = format.has_minima ? load_scale(format.scales, group.minimum) : 0;
+    for (int i = 0; i < format.group; ++i) {
+      out[i] = scale * float(codes[i] - format.zero);
+      if (format.has_minima) out[i] += minimum;
+    }
+  }
+}
+
+}  // namespace
+
 void read_floats(const PackedLinear& weight, int64_t row, float* out) {
   const WeightFormat& format = weight.format;
-  if (format.is_quantised()) {
-    RowCodes codes;
-    read_codes(weight, row, codes);
-    for (int64_t i = 0; i < weight.k; ++i) {
-      const int64_t g = i / format.group;
-      out[i] = codes.scales[g] * float(codes.codes[i] - format.zero);
-      if (format.has_minima) out[i] += codes.minima[g];
-    }
-    return;
-  }
+  if (format.is_quantised()) return read_quantised(weight, weight.column_of(row), out);
   const uint8_t* at = column_at(weight, row);
   if (format.kind == WeightKind::kF32) {
     for (int64_t i = 0; i < weight.k; ++i) std::memcpy(out + i, at + i * kLineBytes, 4);

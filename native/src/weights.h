@@ -87,7 +87,7 @@ struct PackedLinear {
 // F32 and BF16 (rounded to nearest even). values: [k].
 void place_floats(const PackedLinear& weight, int64_t row, const float* values);
 
-// W8 and W4. Throws std::invalid_argument for a code that does not fit.
+// W8 and W4. Throws std::invalid_argument for a code that does not fit and for a scale or minimum that is not finite.
 void place_codes(const PackedLinear& weight, int64_t row, const RowCodes& codes);
 
 // values: [n].

@@ -133,7 +133,7 @@ def test_rows_that_do_not_fit_are_refused_with_the_numbers() -> None:
         weight.put_blocks(0, "Q8_0", np.zeros((1, 34), np.uint8))
     with pytest.raises(ValueError, match="does not take Q4_0"):
         weight.put_blocks(0, "Q4_0", np.zeros((1, 36), np.uint8))
-    with pytest.raises(ValueError, match="rows 3 to 5 are not within the 4"):
+    with pytest.raises(ValueError, match="2 rows from 3 on are not within the 4"):
         weight.put_blocks(3, "Q8_0", np.zeros((2, 68), np.uint8))
     with pytest.raises(ValueError, match="does not take floating point numbers"):
         weight.put_floats(0, np.zeros((1, 64), np.float32))
