@@ -57,10 +57,12 @@ F8 heavy_exp(F8 scaled) {
   const F8 x = max(scaled, F8::all(-32));
   const F8 n = rounded(x * F8::all(1.44269504f));
   const F8 r = (x - n * F8::all(0.693359375f)) - n * F8::all(-2.12194440e-4f);
-  F8 series = F8::all(1.0f / 5040);
-  for (const float factor : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) {
-    series = series * r + F8::all(factor);
-  }
+  const F8 squared = r * r;
+  const F8 first = F8::all(1) + r;
+  const F8 second = F8::all(0.5f) + r * F8::all(1.0f / 6);
+  const F8 third = F8::all(1.0f / 24) + r * F8::all(1.0f / 120);
+  const F8 fourth = F8::all(1.0f / 720) + r * F8::all(1.0f / 5040);
+  const F8 series = (first + squared * second) + (squared * squared) * (third + squared * fourth);
   const __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n.v), _mm256_set1_epi32(127 + kWeightBits));
   return series * F8{_mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23))};
 }

@@ -16,7 +16,9 @@ _CHUNK = 8192  # numbers whose passes stay in a near cache
 _LIGHTEST = np.float32(-32.0)  # and all below: less than half of the smallest weight
 _LOG2_E = np.float32(1.44269504)
 _LN2_HIGH, _LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
-_EXP_SERIES = tuple(np.float32(1.0 / math.factorial(n)) for n in range(7, -1, -1))
+_EXP_SERIES = tuple(  # pairs of neighbouring factors, so that few steps wait for each other
+    (np.float32(1.0 / math.factorial(n)), np.float32(1.0 / math.factorial(n + 1))) for n in (0, 2, 4, 6)
+)
 
 _SQRT_HALF = 0.7071067811865476
 _LN2_FIRST, _LN2_REST = 6.93147180369123816490e-01, 1.90821492927058770002e-10
@@ -58,10 +60,9 @@ def _weights(scaled: np.ndarray) -> np.ndarray:
     x = np.maximum(scaled, _LIGHTEST)
     n = np.rint(x * _LOG2_E)
     r = (x - n * _LN2_HIGH) - n * _LN2_LOW
-    series = np.full_like(r, _EXP_SERIES[0])
-    for factor in _EXP_SERIES[1:]:
-        series *= r
-        series += factor
+    squared = r * r
+    first, second, third, fourth = (low + r * high for low, high in _EXP_SERIES)
+    series = (first + squared * second) + (squared * squared) * (third + squared * fourth)
     series *= ((n.astype(np.int32) + (127 + WEIGHT_BITS)) << 23).view(np.float32)  # 2**n, by its exponent
     return np.rint(series, out=series)
 
