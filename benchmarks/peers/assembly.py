@@ -50,7 +50,7 @@ def assemble(
         try:
             assembly.engines.append(builders[name]())
         except (ChildFailed, OSError) as error:
-            assembly.problems[name] = str(error)
+            assembly.problems[name] = f"left out: {error}"
     return assembly
 
 

@@ -18,12 +18,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from platformdirs import user_cache_dir
 from rich.console import Console
@@ -47,7 +46,6 @@ _PLAIN_WIDTH = 140
 
 def main(words: Sequence[str] | None = None) -> int:
     arguments = parse(words)
-    signal.signal(signal.SIGTERM, _interrupt)
     console = Console()
     if not console.is_terminal:
         console = Console(width=_PLAIN_WIDTH)
@@ -60,7 +58,7 @@ def main(words: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     if arguments.setup_only or not run.engines:
-        report.show(console, run)
+        report.show_setup(console, run)
         return int(bool(run.problems))
     status = measure(run, arguments, screen)
     report.show(console, run)
@@ -207,7 +205,3 @@ def _positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is not at least 1")
     return number
-
-
-def _interrupt(*_: object) -> NoReturn:
-    raise KeyboardInterrupt

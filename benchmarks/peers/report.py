@@ -21,7 +21,7 @@ _TITLES = {point.name: point.title for point in POINTS}
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """problems: engines that could not be set up, and why. settings: as asked and as resolved."""
+    """problems: what could not be set up, by engine or "form". settings: as asked and as resolved."""
 
     engines: Sequence[Engine]
     problems: dict[str, str]
@@ -31,6 +31,7 @@ class Run:
 
 
 def show(console: Console, run: Run) -> None:
+    """The table, what it was measured with, and what is missing in it and why."""
     lines = summarise(run.outcomes)
     table = Table(
         title=f"Noria beside its peers: {run.settings['model']} as {run.settings['format']}",
@@ -46,7 +47,28 @@ def show(console: Console, run: Run) -> None:
             table.add_row(f"[bold]{_TITLES[line.point]}[/bold]")
         table.add_row(*_written(line, run.engines))
     console.print(table)
-    _show_problems(console, run)
+    show_setup(console, run)
+    for outcome in run.outcomes:
+        if outcome.measured is None:
+            console.print(
+                f"[red]{outcome.engine}, {outcome.point}, round {outcome.round + 1}:[/red] ", end=""
+            )
+            console.print(outcome.failure, markup=False, highlight=False)
+
+
+def show_setup(console: Console, run: Run) -> None:
+    """The machine, the engines and what could not be set up."""
+    machine = run.machine
+    console.print(
+        f"{machine['processor']}, {machine['cpus']} CPUs ({', '.join(machine['instructions'])}), "
+        f"{machine['memory_bytes'] / 2**30:.1f} GiB, load {machine['load_at_start']:.1f} at start",
+        highlight=False,
+    )
+    versions = (f"{engine.name} {engine.version}" for engine in run.engines)
+    console.print("; ".join(versions), markup=False, highlight=False)
+    for name, why in run.problems.items():
+        console.print(f"[red]{name}:[/red] ", end="")
+        console.print(why, markup=False, highlight=False)
 
 
 def _written(line: Line, engines: Sequence[Engine]) -> list[str]:
@@ -72,25 +94,13 @@ def _ratio(line: Line) -> str:
     return f"[{colour}]{line.ratio:.2f}[/{colour}]"
 
 
-def _show_problems(console: Console, run: Run) -> None:
-    for name, why in run.problems.items():
-        console.print(f"[red]{name} was left out:[/red] ", end="")
-        console.print(why, markup=False, highlight=False)
-    for outcome in run.outcomes:
-        if outcome.measured is None:
-            console.print(
-                f"[red]{outcome.engine}, {outcome.point}, round {outcome.round + 1}:[/red] ", end=""
-            )
-            console.print(outcome.failure, markup=False, highlight=False)
-
-
 def write(path: Path, run: Run) -> None:
     """Everything that was measured, each token's time included, as JSON."""
     document = {
         "machine": run.machine,
         "settings": run.settings,
         "engines": {engine.name: _described(engine) for engine in run.engines},
-        "left_out": run.problems,
+        "problems": run.problems,
         "summary": [_summarised(line) for line in summarise(run.outcomes)],
         "outcomes": [_raw(outcome) for outcome in run.outcomes],
     }

@@ -19,7 +19,7 @@ from benchmarks.peers.engines import LEAN_KV_TOKENS, MAX_MODEL_LEN, MAX_NUM_SEQS
 from benchmarks.peers.environments import LLAMA_CPP_PYTHON_VERSION, VLLM_VERSION, peers_variables
 from benchmarks.peers.traffic import EngineFailed, OnDone, Play, Reply
 
-START_LIMIT_S = 600.0
+START_LIMIT_S = 900.0
 PLAY_LIMIT_S = 900.0
 
 

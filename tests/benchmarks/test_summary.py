@@ -71,6 +71,15 @@ class NamedEngine:
         return Command((self.name, situation.value), {"THREADS": "2"})
 
 
+MACHINE = {
+    "processor": "A processor",
+    "instructions": ["avx2", "avx_vnni"],
+    "cpus": 2,
+    "memory_bytes": 8 << 30,
+    "load_at_start": 0.04,
+}
+
+
 @dataclass
 class MadeUp:
     """A run in which one peer failed once and another could not be set up."""
@@ -78,8 +87,8 @@ class MadeUp:
     run: Run = field(
         default_factory=lambda: Run(
             engines=[NamedEngine("noria"), NamedEngine("vllm")],
-            problems={"openvino": "pip ended with status 1"},
-            machine={"cpus": 2},
+            problems={"openvino": "left out: pip ended with status 1"},
+            machine=MACHINE,
             settings={"model": "m.gguf", "format": "q4_0"},
             outcomes=[
                 outcome(0, "noria", "mixed-1", OUTPUT_RATE=220, ITL_MAX=9.25),
@@ -98,7 +107,9 @@ def test_the_table_has_medians_spread_and_ratio_and_says_what_failed() -> None:
     lines = [" ".join(line.replace("│", " ").split()) for line in console.file.getvalue().splitlines()]
     assert "output, tok/s 230 220-240 100 2.30" in lines
     assert "ITL max, ms 9.5 9.2-9.8 19.0 2.00" in lines
-    assert "openvino was left out: pip ended with status 1" in lines
+    assert "openvino: left out: pip ended with status 1" in lines
+    assert "A processor, 2 CPUs (avx2, avx_vnni), 8.0 GiB, load 0.0 at start" in lines
+    assert "noria 1.2; vllm 1.2" in lines
     assert "vllm, mixed-1, round 2: vllm ended with status 3" in lines
 
 
@@ -110,10 +121,10 @@ def test_the_file_has_every_raw_value_version_and_command(tmp_path: Path) -> Non
     )
     report.write(tmp_path / "run.json", made_up)
     document = json.loads((tmp_path / "run.json").read_text())
-    assert document["machine"] == {"cpus": 2}
+    assert document["machine"] == MACHINE
     assert document["engines"]["vllm"]["version"] == "1.2"
     assert document["engines"]["vllm"]["commands"]["lean"] == "THREADS=2 vllm lean"
-    assert document["left_out"] == {"openvino": "pip ended with status 1"}
+    assert document["problems"] == {"openvino": "left out: pip ended with status 1"}
     assert [line["ratio"] for line in document["summary"]] == [None, 2.3, 2.0]
     assert document["outcomes"][3]["failure"] == "vllm ended with status 3"
     assert document["outcomes"][4]["starts_s"] == [61.5]
