@@ -126,3 +126,40 @@ def test_quantised_weights_take_the_bytes_foretold(kind: str, num_rows: int) -> 
 def test_other_weights_take_the_bytes_foretold(dtype: str, width: int) -> None:
     packed = _native.LinearWeight.of_floats(dtype, 100, width)
     assert packed.num_bytes == matrix_sizes(dtype)("F16", (100, width))
+
+
+@pytest.mark.parametrize("value", [None, np.zeros((3, 1), np.int32), [1.5, 2.5, 3.5], "text"])
+def test_what_is_no_array_of_int32_is_named(value: object) -> None:
+    with pytest.raises(TypeError, match="token_ids is not an array of int32 of 1 dimension"):
+        model().forward(replace(GOOD, token_ids=value))
+
+
+def test_a_gate_read_in_two_forms_is_read_right_in_both() -> None:
+    plan = _native.Plan(_native.Pool(1), _native.KvCache(_native.CacheShape(**SHAPE), "float32"))
+    norm, rng = _native.Norm(np.ones(32, np.float32), 1e-5), np.random.default_rng(0)
+    names = {"table": 8, "gate": 64, "down": 32, "head": 8}
+    rows = {name: rng.normal(size=(n, 32)).astype(np.float32) for name, n in names.items()}
+    weights = {
+        name: _native.LinearWeight.of_floats("float32", *array.shape, glu=name == "gate")
+        for name, array in rows.items()
+    }
+    for name, array in rows.items():
+        weights[name].put_floats(0, array)
+    x = plan.embed(weights["table"])
+    gate = plan.norm_glu(x, norm, weights["gate"], "silu")
+    plan.linear_add(gate, _native.LinearWeight.of_blocks("Q8_0", 32, 32), x)  # of zeros
+    plan.linear_add(gate, weights["down"], x)
+    plan.lm_head(x, norm, weights["head"])
+    batch = replace(GOOD, token_ids=ints(5, 6, 7))
+    logits = np.zeros((2, 8), np.float32)
+    plan.run(batch, logits)
+    stream = rows["table"][batch.token_ids].astype(np.float64)
+    inner = normed(stream) @ rows["gate"].T
+    stream += inner[:, :32] / (1 + np.exp(-inner[:, :32])) * inner[:, 32:] @ rows["down"].T
+    np.testing.assert_allclose(logits, (normed(stream) @ rows["head"].T)[1:], rtol=1e-4, atol=1e-4)
+    with pytest.raises(ValueError, match="a plan that has run takes no more ops"):
+        plan.embed(weights["table"])
+
+
+def normed(x: np.ndarray) -> np.ndarray:
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5)

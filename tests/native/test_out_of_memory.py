@@ -1,0 +1,74 @@
+"""Memory and threads that the system refuses: an exception that says how much was asked for, and life goes on.
+
+Sanitizers map more memory than these limits allow, so `make sanitize` leaves this file out.
+"""
+
+from __future__ import annotations
+
+from support_native_child import run_child
+
+
+def test_memory_that_cannot_be_had_is_a_memory_error_that_says_how_much() -> None:
+    code = """
+import resource
+import numpy as np
+from noria.kernels.native import _native
+
+resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+def refusal(call):
+    try:
+        call()
+    except MemoryError as error:
+        print(error)
+refusal(lambda: _native.LinearWeight.of_floats("float32", 1 << 16, 1 << 14))
+refusal(lambda: _native.KvCache(_native.CacheShape(8, 8, 64, 16, 1 << 16), "bfloat16"))
+weight = _native.LinearWeight.of_floats("bfloat16", 1 << 19, 1 << 10)
+refusal(lambda: weight.read(0, 1 << 19))
+print(_native.LinearWeight.of_floats("float32", 4, 4).read(0, 1).tolist())
+"""
+    lines = run_child(code).splitlines()
+    wanted = [4 << 30, 2 * 8 * 8 * 64 * 16 * 2 << 16, 4 << 29]
+    assert lines == [*(f"{size} bytes of memory cannot be had" for size in wanted), "[[0.0, 0.0, 0.0, 0.0]]"]
+
+
+def test_a_step_whose_memory_cannot_be_had_is_refused_and_a_smaller_one_then_runs() -> None:
+    code = """
+import resource
+import numpy as np
+from noria.kernels.batch import Batch
+from noria.kernels.native import _native
+
+plan = _native.Plan(_native.Pool(1), _native.KvCache(_native.CacheShape(1, 1, 8, 8, 1), "float32"))
+x = plan.embed(_native.LinearWeight.of_floats("float32", 8, 1 << 12))
+plan.lm_head(x, _native.Norm(np.ones(1 << 12, np.float32), 1e-5), _native.LinearWeight.of_floats("float32", 1, 1 << 12))
+def run(count):
+    zeros = np.zeros(count, np.int32)
+    plan.run(Batch(zeros, zeros, zeros, np.array([0, count], np.int32), np.array([count], np.int32),
+                   np.zeros((1, count // 8 + 1), np.int32), zeros[:1]), np.zeros((1, 1), np.float32))
+resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
+try:
+    run(1 << 20)
+except MemoryError as error:
+    print(error)
+run(4)
+print("ran")
+"""
+    assert run_child(code).splitlines() == [f"{4 << 32} bytes of memory cannot be had", "ran"]
+
+
+def test_threads_that_do_not_start_are_an_error_with_their_number() -> None:
+    code = """
+import resource
+from noria.kernels.native import _native
+
+resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+try:
+    _native.Pool(1024)
+except RuntimeError as error:
+    print(error)
+print(_native.Pool(2).num_threads)
+"""
+    refusal, after = run_child(code).splitlines()
+    assert refusal.startswith("the system starts no more than ")
+    assert refusal.endswith(" of 1024 threads; ask for fewer")
+    assert after == "2"
