@@ -10,7 +10,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from noria.cli.starting import import_in_background, no_collections
+from noria.cli.starting import import_in_background, no_collections, share_interpreter
 from noria.config.report import notices, render, startup_table, step_rows
 from noria.config.resolved import Resolved
 from noria.config.serving import ServeOptions
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 def run(options: ServeOptions) -> int:
     logging.getLogger("noria").setLevel(logging.INFO)
+    share_interpreter()
     with no_collections():
         web = import_in_background("noria.server.app", "noria.server.lifecycle")
         opened = open_model(options.engine.model)

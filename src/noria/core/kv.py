@@ -108,6 +108,8 @@ class KVCacheManager:
         """Blocks taken so that the next `num_new` tokens have slots; None, and nothing taken, if there is no room."""
         table = self._tables[request.id]
         missing = self.num_blocks_for(request.num_computed + num_new) - len(table.blocks)
+        if missing <= 0:
+            return ()
         if missing > self.pool.num_free:
             return None
         gained = tuple(self._take() for _ in range(missing))

@@ -27,7 +27,7 @@ def build_batch(shares: Sequence[Share], block_size: int) -> Batch:
     positions = np.arange(query_starts[-1], dtype=np.int32) + np.repeat(starts - query_starts[:-1], counts)
     sequences = np.repeat(np.arange(len(shares), dtype=np.int32), counts)
     return Batch(
-        token_ids=_token_ids(shares, query_starts),
+        token_ids=_token_ids(shares),
         positions=positions,
         slots=tables[sequences, positions // block_size] * block_size + positions % block_size,
         query_starts=query_starts,
@@ -37,12 +37,10 @@ def build_batch(shares: Sequence[Share], block_size: int) -> Batch:
     )
 
 
-def _token_ids(shares: Sequence[Share], query_starts: np.ndarray) -> np.ndarray:
-    token_ids = np.empty(query_starts[-1], dtype=np.int32)
-    for (state, work), start in zip(shares, query_starts.tolist(), strict=False):
-        end = work.num_computed + work.num_new
-        token_ids[start : start + work.num_new] = state.tokens.view()[work.num_computed : end]
-    return token_ids
+def _token_ids(shares: Sequence[Share]) -> np.ndarray:
+    return np.concatenate(
+        [state.tokens.view()[work.num_computed : work.num_computed + work.num_new] for state, work in shares]
+    )
 
 
 def _block_tables(shares: Sequence[Share], context_lens: np.ndarray, block_size: int) -> np.ndarray:

@@ -1,0 +1,190 @@
+"""How much of a step is Python: the time between one native run and the next, while many sequences decode.
+
+    python benchmarks/overhead.py [--model PATH] [--sequences 32] [--tokens 200] [--rounds 3] [--server]
+
+With --server the same requests come over HTTP, streamed, from a client process on the same machine, so that
+tokenising, streaming and the client itself take their part of the processor. Times are medians over the steps in
+which all sequences decode; each round's are printed, for other work on the machine shows in their spread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import multiprocessing
+import statistics
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+from fastapi import FastAPI
+from rich.console import Console
+from rich.table import Table
+
+from noria import LLM, SamplingParams
+from noria.cli.serve import served_model
+from noria.cli.starting import share_interpreter
+from noria.config.parse import from_mapping
+from noria.config.serving import ServeOptions
+from noria.engine.build import Engine, OpenedModel, load_engine, open_model, start_engine
+from noria.kernels.batch import Batch
+from noria.models.build import BuiltModel
+from noria.server.app import create_app
+from noria.server.lifecycle import listen, make_server
+from noria.tokenize.tokenizer import build_tokenizer
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One run of the model: how many sequences, and when, in seconds."""
+
+    num_sequences: int
+    start_s: float
+    end_s: float
+
+
+class Stopwatch:
+    """Notes every run of the model."""
+
+    def __init__(self) -> None:
+        self.passes: list[Pass] = []
+
+    def watch(
+        self, forward: Callable[[BuiltModel, Batch], np.ndarray]
+    ) -> Callable[[BuiltModel, Batch], np.ndarray]:
+        def timed(model: BuiltModel, batch: Batch) -> np.ndarray:
+            start_s = time.perf_counter()
+            logits = forward(model, batch)
+            self.passes.append(Pass(len(batch.context_lens), start_s, time.perf_counter()))
+            return logits
+
+        return timed
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Milliseconds of a step: from the start of one run of the model to the start of the next."""
+
+    step_ms: float
+    model_ms: float
+
+    @property
+    def python_ms(self) -> float:
+        return self.step_ms - self.model_ms
+
+    @property
+    def python_share(self) -> float:
+        return self.python_ms / self.step_ms
+
+
+def shares(passes: Sequence[Pass], num_sequences: int) -> Shares:
+    """Of the steps in which all sequences took part, and so did they in the next."""
+    pairs = [
+        (one, following)
+        for one, following in itertools.pairwise(passes)
+        if one.num_sequences == following.num_sequences == num_sequences
+    ]
+    assert pairs, f"no two steps of {num_sequences} sequences in a row"
+    return Shares(
+        1e3 * statistics.median(following.start_s - one.start_s for one, following in pairs),
+        1e3 * statistics.median(one.end_s - one.start_s for one, _ in pairs),
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", help="the model; default: the embedded one")
+    parser.add_argument("--sequences", type=int, default=32, help="sequences that decode at once")
+    parser.add_argument("--tokens", type=int, default=200, help="output tokens of each")
+    parser.add_argument("--rounds", type=int, default=3, help="repeats")
+    parser.add_argument("--server", action="store_true", help="send the requests over HTTP")
+    arguments = parser.parse_args()
+    stopwatch = Stopwatch()
+    BuiltModel.forward = stopwatch.watch(BuiltModel.forward)  # type: ignore[method-assign]
+    measure = over_http if arguments.server else in_process
+    table = Table("round", "step, ms", "model, ms", "Python, ms", "share of Python")
+    console = Console()
+    for number, passes in enumerate(measure(arguments, stopwatch), 1):
+        found = shares(passes, arguments.sequences)
+        cells = (found.step_ms, found.model_ms, found.python_ms)
+        table.add_row(str(number), *(f"{cell:.2f}" for cell in cells), f"{100 * found.python_share:.1f} %")
+    console.print(table)
+
+
+def prompts(num_sequences: int) -> list[str]:
+    return [f"Number {number} of the list of things that turn is the" for number in range(num_sequences)]
+
+
+def in_process(arguments: argparse.Namespace, stopwatch: Stopwatch) -> Iterator[list[Pass]]:
+    params = SamplingParams(temperature=0, max_tokens=arguments.tokens, ignore_eos=True)
+    with LLM(arguments.model, max_model_len=1024, max_num_seqs=arguments.sequences) as llm:
+        for _ in range(arguments.rounds):
+            stopwatch.passes.clear()
+            llm.generate(prompts(arguments.sequences), params, show_progress=False)
+            yield list(stopwatch.passes)
+
+
+def over_http(arguments: argparse.Namespace, stopwatch: Stopwatch) -> Iterator[list[Pass]]:
+    settings = {"max_model_len": 1024, "max_num_seqs": arguments.sequences, "uvicorn_log_level": "warning"}
+    if arguments.model is not None:
+        settings["model"] = arguments.model
+    share_interpreter()  # as `noria serve` does
+    with serving(from_mapping(ServeOptions, settings)) as url:
+        for _ in range(arguments.rounds):
+            stopwatch.passes.clear()
+            client = multiprocessing.get_context("spawn").Process(
+                target=stream_all, args=(url, prompts(arguments.sequences), arguments.tokens)
+            )
+            client.start()
+            client.join()
+            yield list(stopwatch.passes)
+
+
+@contextmanager
+def serving(options: ServeOptions) -> Iterator[str]:
+    opened = open_model(options.engine.model)
+    engine = start_engine(load_engine(opened, options.engine, lambda resolved: None))
+    server, listener = make_server(app_of(engine, opened, options), options.server), listen("127.0.0.1", 0)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+        engine.client.shutdown()
+
+
+def app_of(engine: Engine, opened: OpenedModel, options: ServeOptions) -> FastAPI:
+    tokenizer = build_tokenizer(opened.tokenizer)
+    served = served_model(opened, tokenizer, engine.resolved, options)
+    return create_app(engine.client, served, options.server, dict)
+
+
+def stream_all(url: str, texts: Sequence[str], num_tokens: int) -> None:
+    """Stream a completion of every text at once, and read them to their ends."""
+    threads = [threading.Thread(target=stream_one, args=(url, text, num_tokens)) for text in texts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def stream_one(url: str, text: str, num_tokens: int) -> None:
+    body = {"prompt": text, "max_tokens": num_tokens, "temperature": 0, "ignore_eos": True, "stream": True}
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"{url}/v1/completions", json.dumps(body).encode(), headers)
+    with urllib.request.urlopen(request) as answer:
+        for _ in answer:
+            pass
+
+
+if __name__ == "__main__":
+    main()
