@@ -67,6 +67,7 @@ def resolved(
     machine: Hardware | None = None,
     takes: Footprint | None = None,
     max_position: int = 8192,
+    others: tuple[Footprint, ...] = (),
 ) -> Resolved:
     """`resolve` for a flat mapping of what is asked."""
     return resolve(
@@ -75,6 +76,7 @@ def resolved(
         machine or hardware(),
         takes or footprint(),
         "smollm2",
+        others,
     )
 
 

@@ -217,10 +217,11 @@ def load(
     num_threads: int = 1,
     max_model_len: int | None = None,
     backend_name: str = "torch",
+    quantization: str = "none",
 ) -> BuiltModel:
     """The file's model on a backend."""
     shape = cache_shape(file.config, block_size, num_blocks)
-    backend = load_backend(backend_name)(BackendOptions(dtype, "cpu", num_threads, shape))
+    backend = load_backend(backend_name)(BackendOptions(dtype, "cpu", num_threads, shape, quantization))
     return build_model(StoredModel(file), backend, max_model_len or file.config.max_position)
 
 

@@ -66,6 +66,8 @@ def quantise(kind: str, array: np.ndarray) -> np.ndarray:
     """[n, k] float32 -> its bytes. K types, which nobody here can make, are random ones of a like scale."""
     if kind == "BF16":
         return (array.reshape(-1).view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
+    if kind == "F16":
+        return array.astype(np.float16).reshape(-1).view(np.uint8)
     if kind in _LEGACY:
         return gguf.quants.quantize(array, getattr(gguf.GGMLQuantizationType, kind)).reshape(-1)
     num_bytes, scales = _K_BLOCKS[kind]

@@ -14,6 +14,8 @@
 #include "bindings.h"
 #include "gemm.h"
 #include "pool.h"
+#include "quantise_weights.h"
+#include "stored_floats.h"
 #include "unpack.h"
 #include "weights_owner.h"
 
@@ -51,9 +53,17 @@ bool is_same(const WeightFormat& a, const WeightFormat& b) {
 WeightFormat float_format(const std::string& dtype) {
   WeightFormat format;
   if (dtype == "float32") return format;
-  if (dtype != "bfloat16") throw std::invalid_argument("weights are float32 or bfloat16, not " + dtype);
-  format.kind = WeightKind::kBf16;
+  if (dtype != "bfloat16" && dtype != "float16") {
+    throw std::invalid_argument("weights are float32, bfloat16 or float16, not " + dtype);
+  }
+  format.kind = dtype == "float16" ? WeightKind::kF16 : WeightKind::kBf16;
   return format;
+}
+
+const WeightFormat& rounded_format(const std::string& quantization) {
+  if (quantization == "w8") return kRoundedW8;
+  if (quantization == "w4") return kRoundedW4;
+  throw std::invalid_argument("weights are rounded to w8 or w4, not to " + quantization);
 }
 
 ColumnOrder order_of(bool is_glu) { return is_glu ? ColumnOrder::kGlu : ColumnOrder::kPlain; }
@@ -64,6 +74,15 @@ void put_floats(const LinearWeight& weight, int64_t first, const Matrix& rows) {
   expect_kind(!weight.view().format.is_quantised(), "floating point numbers");
   const nb::gil_scoped_release release;
   for (size_t i = 0; i < rows.shape(0); ++i) place_floats(weight.view(), first + i, rows.data() + i * rows.shape(1));
+}
+
+void put_stored(const LinearWeight& weight, Pool& pool, int64_t first, const std::string& kind,
+                const ByteMatrix& rows) {
+  const StoredRows stored{float_kind(kind), rows.data(), static_cast<int64_t>(rows.shape(0))};
+  expect_rows(weight, first, stored.num_rows);
+  expect(rows.shape(1), weight.view().k * item_bytes(stored.kind), "bytes in a row");
+  const nb::gil_scoped_release release;
+  put_stored_rows(pool, weight.view(), first, stored);
 }
 
 void put_blocks(const LinearWeight& weight, int64_t first, const std::string& name, const ByteMatrix& rows) {
@@ -124,7 +143,14 @@ void bind_weights(nb::module_& module) {
             return new LinearWeight(float_format(dtype), n, k, order_of(glu), bias);
           },
           nb::arg("dtype"), nb::arg("n"), nb::arg("k"), nb::kw_only(), nb::arg("glu") = false,
-          nb::arg("bias") = false, "dtype: float32 or bfloat16. glu: the matrix is gate over up.")
+          nb::arg("bias") = false, "dtype: float32, bfloat16 or float16. glu: the matrix is gate over up.")
+      .def_static(
+          "of_rounded",
+          [](const std::string& quantization, int64_t n, int64_t k, bool glu, bool bias) {
+            return new LinearWeight(rounded_format(quantization), n, k, order_of(glu), bias);
+          },
+          nb::arg("quantization"), nb::arg("n"), nb::arg("k"), nb::kw_only(), nb::arg("glu") = false,
+          nb::arg("bias") = false, "quantization: w8 or w4; rows are rounded as `put_stored` takes them.")
       .def_static(
           "of_blocks",
           [](const std::string& type, int64_t n, int64_t k, bool glu, bool bias) {
@@ -147,6 +173,8 @@ void bind_weights(nb::module_& module) {
              return row_form(weight.view().format, Precision::kInt8) == RowForm::kBytes ? 8 : 16;
            }, "Of the integers that rows are quantised to where 8 bits would do.")
       .def("put_floats", &put_floats, nb::arg("first"), nb::arg("rows"), "rows: [m, k] float32.")
+      .def("put_stored", &put_stored, nb::arg("pool"), nb::arg("first"), nb::arg("kind"), nb::arg("rows"),
+           "rows: [m, bytes of a row] uint8 of kind F32, F16 or BF16, rounded to what the weight holds.")
       .def("put_blocks", &put_blocks, nb::arg("first"), nb::arg("type"), nb::arg("rows"),
            "rows: [m, bytes of a row] uint8, as the file has them.")
       .def("put_codes", &put_codes, nb::arg("first"), nb::arg("codes"), nb::arg("scales"),

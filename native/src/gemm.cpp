@@ -19,10 +19,10 @@ void refuse(bool when, const std::string& what) {
 }  // namespace
 
 const GemmTable& gemm_table() {
-  static const GemmTable avx2 = {f32_panel_avx2,     bf16_panel_avx2,    w8_shorts_panel_avx2,
-                                 w8_few_panel_avx2,  w4_panel_avx2,      w4_shorts_panel_avx2,
-                                 finish_avx2,        rms_norm_rows_avx2, quantise_rows_avx2,
-                                 norm_quantise_rows_avx2};
+  static const GemmTable avx2 = {f32_panel_avx2,       bf16_panel_avx2,    f16_panel_avx2,
+                                 w8_shorts_panel_avx2, w8_few_panel_avx2,  w4_panel_avx2,
+                                 w4_shorts_panel_avx2, finish_avx2,        rms_norm_rows_avx2,
+                                 quantise_rows_avx2,   norm_quantise_rows_avx2};
   return avx2;
 }
 

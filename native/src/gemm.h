@@ -8,7 +8,7 @@
 
 namespace noria {
 
-// The rows of a product. F32 and BF16 weights take `floats`, W8 and W4 take `quants`.
+// The rows of a product. F32, BF16 and F16 weights take `floats`, W8 and W4 take `quants`.
 struct Activations {
   int64_t num_rows = 0;
   FloatRows floats;

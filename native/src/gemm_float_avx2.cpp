@@ -1,4 +1,4 @@
-// Weights in float32 and bfloat16: one fused multiply-add a product, k ascending, float32 sums.
+// Weights in float32, float16 and bfloat16: one fused multiply-add a product, k ascending, float32 sums.
 #include <immintrin.h>
 
 #include "gemm_table.h"
@@ -9,7 +9,8 @@ namespace {
 
 // kTiles adjacent tiles for kRows rows; 2 * kTiles * kRows sums stay in registers. Few rows take more tiles, since
 // a sum waits for the one before it.
-struct F32 {
+template <class Number>
+struct Singles {
   static constexpr int kMaxRows = 6;
   static constexpr int kTilesOfThree = 2;
 
@@ -17,10 +18,10 @@ struct F32 {
   static void sum(const PackedLinear& weight, const uint8_t* tile, const float* x, int64_t stride,
                   F8 (&sums)[kRows][2 * kTiles]) {
     const size_t tile_bytes = weight.tile_bytes();
-    for (int64_t k = 0; k < weight.k; ++k, tile += kLineBytes) {
+    for (int64_t k = 0; k < weight.k; ++k, tile += kTileColumns * Number::kBytes) {
       F8 columns[2 * kTiles];
       for (int c = 0; c < 2 * kTiles; ++c) {
-        columns[c] = F8::load(reinterpret_cast<const float*>(tile + c / 2 * tile_bytes + c % 2 * 32));
+        columns[c] = Number::load(tile + c / 2 * tile_bytes + c % 2 * 8 * Number::kBytes);
       }
       for (int r = 0; r < kRows; ++r) {
         const F8 activation = F8::all(x[r * stride + k]);
@@ -28,6 +29,16 @@ struct F32 {
       }
     }
   }
+};
+
+struct F32 {
+  static constexpr int kBytes = 4;
+  static F8 load(const uint8_t* at) { return F8::load(reinterpret_cast<const float*>(at)); }
+};
+
+struct F16 {
+  static constexpr int kBytes = 2;
+  static F8 load(const uint8_t* at) { return load_f16(at); }
 };
 
 struct Bf16 {
@@ -102,7 +113,12 @@ void run_panel(const PackedLinear& weight, const uint8_t* panel, const FloatRows
 
 void f32_panel_avx2(const PackedLinear& weight, const uint8_t* panel, const Activations& x, int64_t begin,
                     int64_t end, float* out) {
-  run_panel<F32>(weight, panel, x.floats, begin, end, out);
+  run_panel<Singles<F32>>(weight, panel, x.floats, begin, end, out);
+}
+
+void f16_panel_avx2(const PackedLinear& weight, const uint8_t* panel, const Activations& x, int64_t begin,
+                    int64_t end, float* out) {
+  run_panel<Singles<F16>>(weight, panel, x.floats, begin, end, out);
 }
 
 void bf16_panel_avx2(const PackedLinear& weight, const uint8_t* panel, const Activations& x, int64_t begin,

@@ -20,6 +20,7 @@ constexpr int kFewBits = 6;
 struct GemmTable {
   PanelKernel f32;
   PanelKernel bf16;
+  PanelKernel f16;
   PanelKernel w8_shorts;
   PanelKernel w8_of_few_bits;  // codes of up to kFewBits, rows in bytes
   PanelKernel w4_bytes;
@@ -35,6 +36,7 @@ struct GemmTable {
     switch (format.kind) {
       case WeightKind::kF32: return f32;
       case WeightKind::kBf16: return bf16;
+      case WeightKind::kF16: return f16;
       case WeightKind::kW4: return is_bytes ? w4_bytes : w4_shorts;
       default: break;
     }
@@ -49,6 +51,7 @@ const GemmTable& gemm_table();
 // x86-64-v3.
 void f32_panel_avx2(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
 void bf16_panel_avx2(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
+void f16_panel_avx2(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
 void w8_shorts_panel_avx2(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
 void w8_few_panel_avx2(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
 void w4_panel_avx2(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);

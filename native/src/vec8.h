@@ -30,6 +30,11 @@ inline F8 load_bf16(const uint16_t* at) {
   return {_mm256_castsi256_ps(_mm256_slli_epi32(wide, 16))};
 }
 
+// Eight halves, widened.
+inline F8 load_f16(const uint8_t* at) {
+  return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)))};
+}
+
 // One order for all: lanes 4 apart, then 2, then 1.
 inline float sum_of(F8 x) {
   __m128 half = _mm_add_ps(_mm256_castps256_ps128(x.v), _mm256_extractf128_ps(x.v, 1));

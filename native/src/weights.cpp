@@ -68,11 +68,24 @@ void load_group(WeightKind kind, int group, const uint8_t* at, uint8_t* codes) {
   }
 }
 
-// The 4 bytes of a column in the tile's first line; those of the next line follow kLineBytes later.
-uint8_t* column_at(const PackedLinear& weight, int64_t row) {
-  const int64_t column = weight.column_of(row);
-  return weight.data + column / kTileColumns * weight.tile_bytes() + column % kTileColumns * 4;
-}
+// Where the numbers of one row lie that are not quantised.
+struct FloatColumn {
+  WeightKind kind;
+  uint8_t* tile;
+  int64_t lane;
+
+  FloatColumn(const PackedLinear& weight, int64_t row) : kind(weight.format.kind) {
+    const int64_t column = weight.column_of(row);
+    tile = weight.data + column / kTileColumns * weight.tile_bytes();
+    lane = column % kTileColumns;
+  }
+
+  uint8_t* f32(int64_t i) const { return tile + i * kLineBytes + lane * 4; }
+  uint8_t* half(int64_t i) const {
+    return kind == WeightKind::kF16 ? tile + (i * kTileColumns + lane) * 2
+                                    : tile + i / 2 * kLineBytes + lane * 4 + i % 2 * 2;
+  }
+};
 
 void refuse(bool when, const std::string& what) {
   if (when) throw std::invalid_argument(what);
@@ -113,7 +126,8 @@ void PackedLinear::check() const {
 size_t PackedLinear::tile_bytes() const {
   switch (format.kind) {
     case WeightKind::kF32: return k * kLineBytes;
-    case WeightKind::kBf16: return (k + 1) / 2 * kLineBytes;
+    case WeightKind::kBf16:
+    case WeightKind::kF16: return (k + 1) / 2 * kLineBytes;
     default: return num_groups() * format.group_bytes();
   }
 }
@@ -131,15 +145,21 @@ int64_t PackedLinear::column_of(int64_t row) const {
 }
 
 void place_floats(const PackedLinear& weight, int64_t row, const float* values) {
-  uint8_t* at = column_at(weight, row);
-  if (weight.format.kind == WeightKind::kF32) {
-    for (int64_t i = 0; i < weight.k; ++i) std::memcpy(at + i * kLineBytes, values + i, 4);
+  const FloatColumn column(weight, row);
+  if (column.kind == WeightKind::kF32) {
+    for (int64_t i = 0; i < weight.k; ++i) std::memcpy(column.f32(i), values + i, 4);
     return;
   }
+  const auto rounded = column.kind == WeightKind::kF16 ? to_f16 : to_bf16;
   for (int64_t i = 0; i < weight.k; ++i) {
-    const uint16_t bits = to_bf16(values[i]);
-    std::memcpy(at + i / 2 * kLineBytes + i % 2 * 2, &bits, 2);
+    const uint16_t bits = rounded(values[i]);
+    std::memcpy(column.half(i), &bits, 2);
   }
+}
+
+void place_halves(const PackedLinear& weight, int64_t row, const uint8_t* bits) {
+  const FloatColumn column(weight, row);
+  for (int64_t i = 0; i < weight.k; ++i) std::memcpy(column.half(i), bits + 2 * i, 2);
 }
 
 void place_codes(const PackedLinear& weight, int64_t row, const RowCodes& codes) {
@@ -200,15 +220,16 @@ void read_quantised(const PackedLinear& weight, int64_t column, float* out) {
 void read_floats(const PackedLinear& weight, int64_t row, float* out) {
   const WeightFormat& format = weight.format;
   if (format.is_quantised()) return read_quantised(weight, weight.column_of(row), out);
-  const uint8_t* at = column_at(weight, row);
-  if (format.kind == WeightKind::kF32) {
-    for (int64_t i = 0; i < weight.k; ++i) std::memcpy(out + i, at + i * kLineBytes, 4);
+  const FloatColumn column(weight, row);
+  if (column.kind == WeightKind::kF32) {
+    for (int64_t i = 0; i < weight.k; ++i) std::memcpy(out + i, column.f32(i), 4);
     return;
   }
+  const auto widened = column.kind == WeightKind::kF16 ? from_f16 : from_bf16;
   for (int64_t i = 0; i < weight.k; ++i) {
     uint16_t bits;
-    std::memcpy(&bits, at + i / 2 * kLineBytes + i % 2 * 2, 2);
-    out[i] = from_bf16(bits);
+    std::memcpy(&bits, column.half(i), 2);
+    out[i] = widened(bits);
   }
 }
 

@@ -5,6 +5,7 @@
 //
 //   F32   [k][16] float
 //   BF16  [k / 2][16][2] bfloat16, the even k first; an odd k is filled up with zeros
+//   F16   [k][16] half; an odd k is filled up to a whole line
 //   W8    [group][ [g / 4][16][4] codes | [16] scales | [16] minima ]       byte i of a column is k = 4 line + i
 //   W4    [group][ [g / 8][16][4] codes | [16] scales | [16] minima ]       low nibble of byte i is k = 8 line + i,
 //                                                                          high nibble is k = 8 line + 4 + i
@@ -24,7 +25,7 @@ constexpr int kPanelTiles = kPanelColumns / kTileColumns;
 constexpr int kLineBytes = 64;
 constexpr int kGluColumns = kPanelColumns / 2;  // gate columns of a panel, and as many of up
 
-enum class WeightKind { kF32, kBf16, kW8, kW4 };
+enum class WeightKind { kF32, kBf16, kF16, kW8, kW4 };
 enum class ScaleKind { kF16, kF32 };
 
 // Which output row of the matrix lies in which column of the panels.
@@ -84,8 +85,11 @@ struct PackedLinear {
   int64_t column_of(int64_t row) const;
 };
 
-// F32 and BF16 (rounded to nearest even). values: [k].
+// F32, BF16 and F16 (rounded to nearest even). values: [k].
 void place_floats(const PackedLinear& weight, int64_t row, const float* values);
+
+// BF16 and F16, as they are. bits: [k] of 2 bytes, at any address.
+void place_halves(const PackedLinear& weight, int64_t row, const uint8_t* bits);
 
 // W8 and W4. Throws std::invalid_argument for a code that does not fit and for a scale or minimum that is not finite.
 void place_codes(const PackedLinear& weight, int64_t row, const RowCodes& codes);

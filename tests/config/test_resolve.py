@@ -236,19 +236,40 @@ def test_everything_impossible_is_told_at_once() -> None:
     assert "\n- with chunked prefill off" in message
 
 
-def test_a_16_bit_format_is_advised_where_it_would_fit() -> None:
-    assert "--dtype bfloat16" in refusal({"max_model_len": 8192}, machine=hardware(total=1300 * MIB))
-    halved = footprint(dtype="bfloat16")
-    message = refusal(
-        {"max_model_len": 8192, "dtype": "bfloat16"}, machine=hardware(total=1300 * MIB), takes=halved
-    )
-    assert "--dtype" not in message
+HALVED = footprint(dtype="bfloat16", weights_bytes=269 * MIB, kv_bytes_per_token=45 * 512)
+IN_W8 = footprint(quantization="w8", weights_bytes=143 * MIB)
+IN_W4 = footprint(quantization="w4", weights_bytes=96 * MIB)
+
+
+@pytest.mark.parametrize(
+    ("total", "advised"),
+    [(1300, ["--dtype bfloat16", "--quantization w8", "--quantization w4"]), (902, ["--dtype bfloat16"])],
+)
+def test_other_formats_are_advised_where_they_would_fit(total: int, advised: list[str]) -> None:
+    machine = hardware(total=total * MIB)
+    message = refusal({"max_model_len": 8192}, machine=machine, others=(HALVED, IN_W8, IN_W4))
+    found = [
+        word for word in message.split("Would work: ")[1].split("; or ") if word.startswith(("--d", "--q"))
+    ]
+    assert found == advised
+    assert "--dtype" not in refusal({"max_model_len": 8192}, machine=machine)
+
+
+def test_a_format_that_takes_as_much_is_not_advised() -> None:
+    same = footprint(quantization="w8")
+    message = refusal({"max_model_len": 8192}, machine=hardware(total=1300 * MIB), others=(same,))
+    assert "--quantization" not in message
+
+
+def test_weights_that_are_to_be_rounded_are_counted_so() -> None:
+    result = resolved({"quantization": "w8"}, takes=IN_W8)
+    assert (result.config.quantization, result.memory.weights_bytes) == ("w8", 143 * MIB)
 
 
 def test_the_dtype_is_resolved_before_the_footprint_is_taken() -> None:
     assert resolve_dtype(EngineOptions(), "cpu") == "float32"
     assert resolve_dtype(EngineOptions(), "cuda") == "bfloat16"
-    with pytest.raises(AssertionError, match="the footprint is for bfloat16, wanted float32"):
+    with pytest.raises(AssertionError, match=r"dtype='bfloat16'.*wanted .'float32', 'none'."):
         resolve(EngineOptions(), model(), hardware(), footprint(dtype="bfloat16"), "m")
 
 

@@ -35,7 +35,7 @@ def test_auto_takes_native_and_a_name_takes_what_it_says() -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"dtype": "float16"}, "it does not store float16, only float32 and bfloat16"),
+        ({"dtype": "int8"}, "it does not store int8, only float32, bfloat16, float16"),
         ({"head_dim": 10}, "the model's head_dim is 10, no multiple of 8"),
         ({"block_size": 4}, "block_size is 4, no multiple of 8"),
     ],
@@ -71,7 +71,21 @@ def test_without_torch_native_serves_or_the_error_says_why_neither_can(
     with pytest.raises(
         ConfigError, match=r"no backend can run .* native: it does not .*; torch: torch is not"
     ):
-        choose_backend("auto", replace(WANTED, dtype="float16"))
+        choose_backend("auto", replace(WANTED, dtype="int8"))
+
+
+@pytest.mark.parametrize("quantization", ["w8", "w4"])
+def test_only_the_native_backend_rounds_weights(quantization: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = replace(WANTED, quantization=quantization)
+    assert choose_backend("auto", wanted).name == "native"
+    why = rf"it cannot round weights to {quantization} \(quantization\)"
+    with pytest.raises(ConfigError, match=f"the torch backend cannot be used: {why}"):
+        choose_backend("torch", wanted)
+    with pytest.raises(ConfigError, match=f"cannot round weights to {quantization}"):
+        load_backend("torch")(BackendOptions("float32", "cpu", 1, CACHE, quantization))
+    monkeypatch.setattr(support, "cpu_flags", frozenset)
+    with pytest.raises(ConfigError, match=f"no backend can run .* native: this CPU lacks .*; torch: {why}"):
+        choose_backend("auto", wanted)
 
 
 def test_an_unknown_dtype_is_refused_with_those_supported() -> None:

@@ -108,7 +108,7 @@ def test_rows_may_be_put_in_any_pieces() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: _native.LinearWeight.of_floats("float16", 4, 4), "float32 or bfloat16, not float16"),
+        (lambda: _native.LinearWeight.of_floats("int8", 4, 4), "float32, bfloat16 or float16, not int8"),
         (lambda: _native.LinearWeight.of_floats("float32", 0, 4), r"\[0, 4\] holds nothing"),
         (
             lambda: _native.LinearWeight.of_floats("float32", 5, 4, glu=True),

@@ -12,8 +12,9 @@ from noria.config.errors import ConfigError
 from noria.kernels.batch import Batch
 from noria.kernels.native import _native
 from noria.kernels.native.backend import NativeBackend
+from noria.kernels.native.formats import Formats
 from noria.kernels.native.sizes import matrix_sizes
-from noria.kernels.ops import BackendOptions, CacheShape
+from noria.kernels.ops import BackendOptions, CacheShape, MatrixRole
 from noria.models.build import BuiltModel
 from support_models import load, random_file, small_config
 from support_quantised import QUANTISED_KINDS
@@ -118,14 +119,22 @@ def test_the_backend_refuses_what_it_cannot_serve(change: dict[str, Any]) -> Non
 @pytest.mark.parametrize("kind", QUANTISED_KINDS)
 def test_quantised_weights_take_the_bytes_foretold(kind: str, num_rows: int) -> None:
     packed = _native.LinearWeight.of_blocks(kind, num_rows, 512)
-    assert packed.num_bytes == matrix_sizes("float32")(kind, (num_rows, 512))
+    assert packed.num_bytes == matrix_sizes(Formats("float32"))(kind, (num_rows, 512), MatrixRole.INNER)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("role", MatrixRole)
+@pytest.mark.parametrize("quantization", ["w8", "w4"])
+def test_rounded_weights_take_the_bytes_foretold(quantization: str, role: MatrixRole) -> None:
+    formats = Formats("float32", quantization)
+    packed = _native.LinearWeight.of_rounded(formats.of("BF16", 96, role), 100, 96)
+    assert packed.num_bytes == matrix_sizes(formats)("BF16", (100, 96), role)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("width", [1, 8, 33])
 def test_other_weights_take_the_bytes_foretold(dtype: str, width: int) -> None:
     packed = _native.LinearWeight.of_floats(dtype, 100, width)
-    assert packed.num_bytes == matrix_sizes(dtype)("F16", (100, width))
+    assert packed.num_bytes == matrix_sizes(Formats(dtype))("F32", (100, width), MatrixRole.INNER)
 
 
 @pytest.mark.parametrize("value", [None, np.zeros((3, 1), np.int32), [1.5, 2.5, 3.5], "text"])

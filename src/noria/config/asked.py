@@ -47,10 +47,20 @@ class ModelOptions:
     )
     dtype: str = option(
         "auto",
-        "Number format of weights, activations and KV cache. float32 is the most exact; 16 bits take half the "
-        "memory. auto: float32 on a CPU.",
+        "Number format of the KV cache, and of weights that are stored in float32. float32 is the most exact; 16 "
+        "bits take half the memory. On the native backend weights stored in 16 bits or fewer stay as they are, "
+        "which loses nothing, and float16 is for weights alone: the KV cache is then bfloat16. The torch backend "
+        "converts all weights. auto: float32 on a CPU.",
         choices=("auto", "float32", "bfloat16", "float16"),
         synonyms=(("half", "float16"), ("float", "float32")),
+    )
+    quantization: str = option(
+        "none",
+        "Round weights to fewer bits while they are loaded, to answer faster and take less memory. w8: 8.5 bits a "
+        "weight; answers hardly change. w4: 5 bits, with the embedding and the output in w8; small models get "
+        "visibly worse, models of several billion weights little. Tensors that the file has quantised already stay "
+        "as they are. Only the native backend can. none: weights as they are stored.",
+        choices=("none", "w8", "w4"),
     )
     device: str = option(
         "auto",

@@ -26,12 +26,10 @@ _HEAD_ROOM_AT_MOST = 2**30
 class Demand:
     """What an engine takes, as a function of its longest request and of its number of blocks.
 
-    dtype: of weights and KV.
     process_bytes: interpreter, libraries, tokenizer, server. workspace_bytes: but for the part that grows with
     the longest request, `workspace_bytes_per_context_token` for each of its tokens.
     """
 
-    dtype: str
     process_bytes: int
     weights_bytes: int
     workspace_bytes: int
@@ -77,7 +75,6 @@ def demand_of(
 ) -> Demand:
     growth = PROCESS_GROWTH_BYTES if hardware.device == "cpu" else 0
     return Demand(
-        dtype=footprint.dtype,
         process_bytes=hardware.process_memory_bytes + growth,
         weights_bytes=footprint.weights_bytes,
         workspace_bytes=footprint.workspace_bytes

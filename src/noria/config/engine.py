@@ -77,3 +77,4 @@ class EngineConfig:
     device: str  # cpu | cuda
     num_threads: int
     seed: int  # draws the seeds of requests that state none
+    quantization: str = "none"  # none | w8 | w4: what weights are rounded to at load

@@ -11,7 +11,7 @@ class Footprint:
 
     Made from a checkpoint's headers alone, so that a model which cannot fit is refused before it is read.
 
-    dtype: float32 | bfloat16 | float16, the one that the sizes below hold for.
+    dtype, quantization: as asked for; the sizes below hold for these.
     weights_bytes: the weights as the backend keeps them.
     kv_bytes_per_token: keys and values of one token over all layers.
     max_position: the longest sequence, in tokens, that the model and its backend can serve.
@@ -32,3 +32,4 @@ class Footprint:
     workspace_bytes_per_step_token: int = 0
     workspace_bytes_per_seq: int = 0
     workspace_bytes_per_context_token: int = 0
+    quantization: str = "none"

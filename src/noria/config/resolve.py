@@ -32,22 +32,33 @@ def resolve_dtype(asked: EngineOptions, device: str) -> str:
 
 
 def resolve(
-    asked: EngineOptions, model: ModelConfig, hardware: Hardware, footprint: Footprint, model_name: str
+    asked: EngineOptions,
+    model: ModelConfig,
+    hardware: Hardware,
+    footprint: Footprint,
+    model_name: str,
+    others: tuple[Footprint, ...] = (),
 ) -> Resolved:
     """Settings that fit each other, the model and the machine. A pure function.
 
-    footprint: of this model in the dtype of `resolve_dtype`. model_name: identifies the weights.
+    footprint: of this model in the dtype of `resolve_dtype`, quantised as asked. model_name: identifies the
+    weights. others: of the same model in other formats, the mildest change first, to be advised where they help.
     Raises ConfigError that tells everything impossible at once, with the numbers and what would work.
     """
     dtype = resolve_dtype(asked, hardware.device)
-    assert footprint.dtype == dtype, f"the footprint is for {footprint.dtype}, wanted {dtype}"
+    formats = (dtype, asked.model.quantization)
+    assert (footprint.dtype, footprint.quantization) == formats, (
+        f"a footprint of {footprint}, wanted {formats}"
+    )
     assert asked.model.device in (AUTO, hardware.device), (
         f"probed {hardware.device}, not {asked.model.device}"
     )
     max_position = min(model.max_position, footprint.max_position)
+    footprints = {(one.dtype, one.quantization): one for one in (*others, footprint)}
 
     def attempt(options: EngineOptions) -> Settlement:
-        return settle(options, max_position, hardware, footprint)
+        takes = footprints[resolve_dtype(options, hardware.device), options.model.quantization]
+        return settle(options, max_position, hardware, takes, others)
 
     settled = attempt(asked)
     refuse(explain(settled.problems, asked, attempt))
@@ -61,6 +72,7 @@ def resolve(
         dtype=dtype,
         device=hardware.device,
         num_threads=asked.threads.num_threads or hardware.num_cpus,
+        quantization=asked.model.quantization,
         seed=asked.model.seed,
     )
     choices = explain_choices(asked, hardware, settled.goal, sizing, config)

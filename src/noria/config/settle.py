@@ -28,8 +28,14 @@ class Settlement:
     problems: tuple[Problem, ...]
 
 
-def settle(asked: EngineOptions, max_position: int, hardware: Hardware, footprint: Footprint) -> Settlement:
-    """max_position: of the model and its backend, in tokens. A pure function."""
+def settle(
+    asked: EngineOptions,
+    max_position: int,
+    hardware: Hardware,
+    footprint: Footprint,
+    others: tuple[Footprint, ...] = (),
+) -> Settlement:
+    """max_position: of the model and its backend, in tokens. others: other formats of it. A pure function."""
     tokens = most_step_tokens(asked)
     # A running request advances by at least one token in a step, so more of them could never run.
     num_seqs = min(asked.scheduler.max_num_seqs, tokens)
@@ -42,6 +48,7 @@ def settle(asked: EngineOptions, max_position: int, hardware: Hardware, footprin
         answer = size_stated_pool(goal, demand, asked.memory, hardware)
     sizing = None
     if isinstance(answer, Problem):
+        answer = _with_other_formats(answer, footprint, others)
         problems.append(_with_smaller_steps(answer, asked, num_seqs))
     else:
         sizing = answer
@@ -83,6 +90,17 @@ def _beyond_step(asked: EngineOptions, length: int) -> list[Problem]:
         Remedy({"max_num_batched_tokens": str(length)}),
     )
     return [Problem(Fault.BEYOND_STEP, text, remedies)]
+
+
+def _with_other_formats(problem: Problem, footprint: Footprint, others: tuple[Footprint, ...]) -> Problem:
+    """Where memory is short, fewer bits a number may help."""
+    if problem.fault is not Fault.MEMORY:
+        return problem
+    now = {"dtype": footprint.dtype, "quantization": footprint.quantization}
+    formats = ({"dtype": one.dtype, "quantization": one.quantization} for one in others)
+    changes = ({name: text for name, text in other.items() if text != now[name]} for other in formats)
+    remedies = (*problem.remedies, *(Remedy(change) for change in changes if change))
+    return Problem(problem.fault, problem.text, remedies, problem.otherwise)
 
 
 def _with_smaller_steps(problem: Problem, asked: EngineOptions, num_seqs: int) -> Problem:

@@ -24,7 +24,7 @@ class Shortage:
     def problem(self, smaller: tuple[Remedy, ...]) -> Problem:
         """smaller: what the caller knows to be changed so that less is needed."""
         remedies = (*self._larger_share(), *smaller)
-        return Problem(Fault.MEMORY, self._text(), remedies, (*self._smaller_dtype(), self._more_memory()))
+        return Problem(Fault.MEMORY, self._text(), remedies, (self._more_memory(),))
 
     @property
     def _needed_bytes(self) -> int:
@@ -45,13 +45,6 @@ class Shortage:
     def _larger_share(self) -> tuple[Remedy, ...]:
         share = math.ceil(100 * self._needed_bytes / self.hardware.total_memory_bytes) / 100
         return (Remedy({"gpu_memory_utilization": f"{share:g}"}),) if share <= 1 else ()
-
-    def _smaller_dtype(self) -> tuple[str, ...]:
-        # What another format takes exactly is not known before its own footprint is.
-        saved = (self.demand.weights_bytes + self.num_blocks * self.demand.block_bytes) // 2
-        if self.demand.dtype != "float32" or self._needed_bytes - saved > self.budget.num_bytes:
-            return ()
-        return ("--dtype bfloat16 (takes about half for weights and KV cache)",)
 
     def _more_memory(self) -> str:
         share = self.budget.asked_share or share_at_most(self.hardware)

@@ -28,6 +28,8 @@ from noria.engine.loop import EngineLoop
 from noria.engine.records import Recorder
 from noria.engine.runner_api import Runner
 from noria.engine.timing import time_steps
+from noria.kernels.native.choices import format_choices
+from noria.kernels.native.formats import Formats
 from noria.kernels.native.sizes import matrix_sizes
 from noria.kernels.ops import BackendOptions
 from noria.kernels.select import ChosenBackend, Wanted, choose_backend, load_backend
@@ -101,14 +103,13 @@ def load_engine(
     dtype = resolve_dtype(options, _DEVICE)
     chosen = _chosen_backend(options, stored.config, dtype)
     make_backend = load_backend(chosen.name)  # before memory is looked at: what the libraries take is taken
-    sizes = _footprint(chosen.name, stored, dtype)
-    resolved = resolve(options, stored.config, probe_cpu(), sizes, opened.name)
-    choice = Choice("backend", chosen.name, chosen.reason, is_notice=chosen.is_fallback)
-    resolved = replace(resolved, choices=(choice, *resolved.choices))
+    resolved = _resolved(opened.name, options, chosen, stored)
     on_resolved(resolved)
     config = resolved.config
     shape = cache_shape(config.model, config.cache.block_size, config.cache.num_blocks)
-    backend = make_backend(BackendOptions(config.dtype, config.device, config.num_threads, shape))
+    backend = make_backend(
+        BackendOptions(config.dtype, config.device, config.num_threads, shape, config.quantization)
+    )
     model = build_model(stored, backend, config.scheduler.max_model_len)
     checkpoint.close()
     runner = ModelRunner(model, config.model.eos_token_ids, config.cache.block_size)
@@ -127,17 +128,32 @@ def start_engine(loaded: LoadedEngine) -> Engine:
 
 
 def _chosen_backend(options: EngineOptions, config: ModelConfig, dtype: str) -> ChosenBackend:
-    wanted = Wanted(dtype, config.head_dim, options.memory.block_size)
+    wanted = Wanted(dtype, config.head_dim, options.memory.block_size, options.model.quantization)
     chosen = choose_backend(options.model.backend, wanted)
     if chosen.is_fallback:
         log.warning("the model runs on %s: %s", chosen.name, chosen.reason)
     return chosen
 
 
-def _footprint(backend: str, stored: StoredModel, dtype: str) -> Footprint:
+def _resolved(name: str, options: EngineOptions, chosen: ChosenBackend, stored: StoredModel) -> Resolved:
+    """The settings, and beside Noria's other choices those that depend on the backend."""
+    hardware = probe_cpu()
+    formats = Formats(resolve_dtype(options, _DEVICE), options.model.quantization)
+    lighter = [Formats("bfloat16", formats.quantization)]
+    if chosen.name == "native":
+        lighter += [Formats(formats.dtype, "w8"), Formats(formats.dtype, "w4")]
+    takes, *others = (_footprint(chosen.name, stored, one) for one in (formats, *lighter))
+    resolved = resolve(options, stored.config, hardware, takes, name, tuple(others))
+    choices = [Choice("backend", chosen.name, chosen.reason, is_notice=chosen.is_fallback)]
+    if chosen.name == "native":
+        choices += format_choices(formats, stored.matrices())
+    return replace(resolved, choices=(*choices, *resolved.choices))
+
+
+def _footprint(backend: str, stored: StoredModel, formats: Formats) -> Footprint:
     if backend == "native":
-        return packed_footprint(stored, dtype, matrix_sizes(dtype))
-    return footprint(stored.config, dtype)
+        return packed_footprint(stored, formats.dtype, formats.quantization, matrix_sizes(formats))
+    return footprint(stored.config, formats.dtype)
 
 
 def loop_factory(

@@ -107,10 +107,23 @@ class BackendOptions:
     device: str  # cpu
     num_threads: int
     cache: CacheShape
+    quantization: str = "none"  # none | w8 | w4: what weights are rounded to while they are packed
+
+
+class MatrixRole(Enum):
+    """What a matrix is for, as far as the form in which it is packed may depend on it."""
+
+    INNER = "inner"  # a projection within a layer
+    VOCABULARY = "vocabulary"  # a row for each token: the embedding, or the output
 
 
 class Matrix(Protocol):
     """A matrix still in its file, rows in the ops' order. Nothing is read until it is asked for, once."""
+
+    @property
+    def where(self) -> str:
+        """Its file and what it is called there, for messages."""
+        ...
 
     @property
     def shape(self) -> tuple[int, int]: ...
@@ -143,8 +156,8 @@ class Packer(Protocol):
         """As pack_linear, for `norm_glu`. shape: [2 * F, K]; parts: gate [F, K], then up [F, K]."""
         ...
 
-    def pack_embedding(self, table: Matrix) -> Weight:
-        """table: [V, H]. The handle serves `embed` and, where the embedding is tied, `lm_head`."""
+    def pack_vocabulary(self, table: Matrix) -> Weight:
+        """table: [V, H], the embedding or the output. The handle serves `embed` and `lm_head`."""
         ...
 
     def pack_vector(self, vector: np.ndarray) -> Weight: ...

@@ -15,11 +15,15 @@ BACKENDS = ("native", "torch")  # in the order in which auto tries them
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a backend has to serve. dtype: float32 | bfloat16 | float16. block_size: tokens."""
+    """What a backend has to serve.
+
+    dtype: float32 | bfloat16 | float16. block_size: tokens. quantization: none | w8 | w4, done while loading.
+    """
 
     dtype: str
     head_dim: int
     block_size: int
+    quantization: str = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,4 +76,6 @@ def _obstacle(name: str, wanted: Wanted) -> str | None:
         return machine_obstacle() or model_obstacle(wanted.dtype, wanted.head_dim, wanted.block_size)
     if find_spec("torch") is None:
         return "torch is not installed (pip install torch)"
+    if wanted.quantization != "none":
+        return f"it cannot round weights to {wanted.quantization} (quantization)"
     return None

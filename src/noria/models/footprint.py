@@ -13,18 +13,20 @@ Workspace, with H hidden, Q and K query and key/value sizes over all heads, F in
                     largest tensor in float32 while it is read, if that is more
 
 Of a backend that packs matrices by their stored kind: what it says that each takes; the workspace of a step token is
-one row each of residual stream, q|k|v, attention's and the gate's output, and of the widest linear input.
+one row each of residual stream, q|k|v, attention's and the gate's output, and of the widest linear input. While
+weights are read, a layer's largest matrix may have to be held in float32; tables of the vocabulary never are.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
+from typing import Protocol
 
 from noria.config.errors import ConfigError
 from noria.config.footprint import Footprint
 from noria.config.model import ModelConfig
+from noria.kernels.ops import MatrixRole
 from noria.models.registry import architecture
 from noria.models.rope import max_usable_position, rotary_dim
 from noria.models.stored import StoredModel
@@ -61,10 +63,16 @@ def footprint(config: ModelConfig, dtype: str) -> Footprint:
     )
 
 
+class MatrixBytes(Protocol):
+    """What a backend takes for a matrix [N, K] that is stored as `kind`, in bytes."""
+
+    def __call__(self, kind: str, shape: tuple[int, int], role: MatrixRole, /) -> int: ...
+
+
 def packed_footprint(
-    model: StoredModel, dtype: str, matrix_bytes: Callable[[str, tuple[int, int]], int]
+    model: StoredModel, dtype: str, quantization: str, matrix_bytes: MatrixBytes
 ) -> Footprint:
-    """As footprint, for a backend that keeps matrices in a form of its own: matrix_bytes(stored kind, shape)."""
+    """As footprint, for a backend that keeps matrices in a form of its own."""
     config = model.config
     plain = footprint(config, dtype)
     weights, largest = 0, 0
@@ -73,13 +81,16 @@ def packed_footprint(
             weights += _FLOAT_BYTES * shape[0]
             continue
         matrix = model.matrix(name)
-        weights += matrix_bytes(matrix.kind, matrix.shape)
-        largest = max(largest, math.prod(shape))
+        role = MatrixRole.VOCABULARY if name in ("embedding", "head") else MatrixRole.INNER
+        weights += matrix_bytes(matrix.kind, matrix.shape, role)
+        if role is MatrixRole.INNER:
+            largest = max(largest, math.prod(shape))
     query, kv = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
     hidden, inner = config.hidden_size, config.intermediate_size
     row = hidden + 2 * query + 2 * kv + 2 * inner + max(hidden, query, inner)
     return replace(
         plain,
+        quantization=quantization,
         weights_bytes=weights,
         workspace_bytes=PACKED_ATTENTION_BYTES + _FLOAT_BYTES * largest,
         workspace_bytes_per_step_token=_FLOAT_BYTES * row + 64,

@@ -84,11 +84,10 @@ class Loader:
 
     def ends(self) -> Ends:
         config = self.config
-        embedding = self._packer.pack_embedding(self._read.matrix("embedding"))
+        embedding = self._packer.pack_vocabulary(self._read.matrix("embedding"))
         head = embedding
         if not config.tie_word_embeddings:
-            shape = (config.vocab_size, config.hidden_size)
-            head = self._packer.pack_linear(shape, [self._read.matrix("head")], None)
+            head = self._packer.pack_vocabulary(self._read.matrix("head"))
         return Ends(embedding, self.norm("norm"), head)
 
     def norm(self, name: str) -> Norm:

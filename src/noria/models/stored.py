@@ -76,8 +76,17 @@ class StoredModel:
         """A parts.TensorReader's; reads nothing yet."""
         return StoredMatrix(self, name)
 
+    def matrices(self) -> list[StoredMatrix]:
+        """All of them, in the order of the architecture's shapes."""
+        shapes = architecture(self.config).shapes(self.config)
+        return [self.matrix(name) for name, shape in shapes.items() if len(shape) == 2]
+
     def vector(self, name: str) -> np.ndarray:
         return self.floats(name)
+
+    def where(self, name: str) -> str:
+        """The tensor for a message: its file and its name there."""
+        return f"{self._file.path}: tensor {self._names.file_name(name)}"
 
     def tensor(self, name: str) -> StoredTensor:
         return self._file.tensors[self._names.file_name(name)]
@@ -128,6 +137,10 @@ class StoredMatrix:
 
     model: StoredModel
     name: str
+
+    @property
+    def where(self) -> str:
+        return self.model.where(self.name)
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -9,18 +9,19 @@ import numpy as np
 from noria.config.errors import ConfigError
 from noria.kernels.batch import Batch
 from noria.kernels.native import _native
+from noria.kernels.native.formats import Formats
 from noria.kernels.native.packing import NativePacker
 from noria.kernels.native.recording import RecordingOps
 from noria.kernels.native.sampling import NativeSampler
-from noria.kernels.native.support import model_obstacle
+from noria.kernels.native.support import cache_dtype, model_obstacle
 from noria.kernels.ops import BackendOptions, Forward
 
 
 class NativeBackend:
     """A kernels.ops.Backend.
 
-    Quantised weights stay as they are stored and meet activations in int8, with a scale for each 32 of them.
-    Other weights and the KV cache are stored in the asked dtype. Sums are float32.
+    Weights take the form that `formats` decides on; quantised ones meet activations in int8, with a scale for each
+    32 of them. The KV cache is stored in the asked dtype (float16: see `cache_dtype`). Sums are float32.
     """
 
     def __init__(self, options: BackendOptions) -> None:
@@ -29,14 +30,14 @@ class NativeBackend:
         obstacle = model_obstacle(options.dtype, shape.head_dim, shape.block_size)
         if obstacle is not None:
             raise ConfigError(f"the native backend cannot serve this model: {obstacle}")
-        self.packer = NativePacker(options.dtype)
         self._pool = _native.Pool(options.num_threads)
+        self.packer = NativePacker(Formats(options.dtype, options.quantization), self._pool)
         self.sampler = NativeSampler(self._pool)
         self._cache = _native.KvCache(
             _native.CacheShape(
                 shape.num_layers, shape.num_kv_heads, shape.head_dim, shape.block_size, shape.num_blocks
             ),
-            options.dtype,
+            cache_dtype(options.dtype),
         )
 
     def compile(self, forward: Forward) -> NativeProgram:

@@ -1,4 +1,4 @@
-"""Weights as the native library packs them: quantised tensors as they are stored, others in the serving dtype."""
+"""Weights as the native library packs them: each matrix in the form that `formats` decides on."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from noria.config.errors import ModelError
 from noria.kernels.native import _native
-from noria.kernels.ops import Matrix
+from noria.kernels.native.formats import QUANTISED, Formats
+from noria.kernels.ops import Matrix, MatrixRole
 
-QUANTISED = frozenset({"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"})
+_ROUNDED = ("w8", "w4")
+_FLOATS = ("F32", "F16", "BF16")
 
 
 @dataclass(frozen=True, slots=True)
 class NativeLinear:
-    """Packed weights, one below the other; more than one where tensors of different formats stand together."""
+    """Packed weights, one below the other; more than one where tensors of different forms stand together."""
 
     weights: tuple[_native.LinearWeight, ...]
 
@@ -26,33 +29,36 @@ class NativeLinear:
 
 
 class NativePacker:
-    """dtype: float32 | bfloat16, of what is not quantised."""
+    """pool: the threads that round numbers. Raises ModelError for those that a form cannot hold."""
 
-    def __init__(self, dtype: str) -> None:
-        self._dtype = dtype
+    def __init__(self, formats: Formats, pool: _native.Pool) -> None:
+        self._formats = formats
+        self._pool = pool
 
     def pack_linear(
         self, shape: tuple[int, int], parts: Sequence[Matrix], bias: np.ndarray | None
     ) -> NativeLinear:
-        kinds = [self._kind(part) for part in parts]
-        if len(set(kinds)) == 1:
-            return NativeLinear((self._pack(kinds[0], parts, bias),))
-        if not QUANTISED.issuperset(kinds):
-            return NativeLinear((self._pack(self._dtype, parts, bias),))
+        forms = self._forms(parts)
+        if len(set(forms)) == 1:
+            return NativeLinear((self._pack(forms[0], parts, bias),))
+        if len({is_quantised(form) for form in forms}) != 1:
+            # They take the same rows of activations, which are either quantised or not.
+            return NativeLinear((self._pack(self._formats.dtype, parts, bias),))
         ends = np.cumsum([part.shape[0] for part in parts])[:-1]
         biases = [None] * len(parts) if bias is None else np.split(bias, ends)
-        packed = [self._pack(*one) for one in zip(kinds, ([part] for part in parts), biases, strict=True)]
+        packed = [self._pack(*one) for one in zip(forms, ([part] for part in parts), biases, strict=True)]
         return NativeLinear(tuple(packed))
 
     def pack_glu(
         self, shape: tuple[int, int], parts: Sequence[Matrix], bias: np.ndarray | None
     ) -> NativeLinear:
-        kinds = {self._kind(part) for part in parts}
-        kind = kinds.pop() if len(kinds) == 1 else self._dtype
-        return NativeLinear((self._pack(kind, parts, bias, is_glu=True),))
+        forms = set(self._forms(parts))
+        form = forms.pop() if len(forms) == 1 else self._formats.dtype
+        return NativeLinear((self._pack(form, parts, bias, is_glu=True),))
 
-    def pack_embedding(self, table: Matrix) -> NativeLinear:
-        return self.pack_linear(table.shape, [table], None)
+    def pack_vocabulary(self, table: Matrix) -> NativeLinear:
+        form = self._formats.of(table.kind, table.shape[1], MatrixRole.VOCABULARY)
+        return NativeLinear((self._pack(form, [table], None),))
 
     def pack_vector(self, vector: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(vector, np.float32)
@@ -60,23 +66,44 @@ class NativePacker:
     def pack_rope(self, table: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(table, np.float32)
 
-    def _kind(self, part: Matrix) -> str:
-        return part.kind if part.kind in QUANTISED else self._dtype
+    def _forms(self, parts: Sequence[Matrix]) -> list[str]:
+        return [self._formats.of(part.kind, part.shape[1], MatrixRole.INNER) for part in parts]
 
     def _pack(
-        self, kind: str, parts: Sequence[Matrix], bias: np.ndarray | None, is_glu: bool = False
+        self, form: str, parts: Sequence[Matrix], bias: np.ndarray | None, is_glu: bool = False
     ) -> _native.LinearWeight:
-        """kind: a quantised type, then of all parts, or a dtype."""
-        make = _native.LinearWeight.of_blocks if kind in QUANTISED else _native.LinearWeight.of_floats
+        """form: a quantised type, then of all parts, or what the parts are rounded to."""
         num_rows, width = sum(part.shape[0] for part in parts), parts[0].shape[1]
-        weight = make(kind, num_rows, width, glu=is_glu, bias=bias is not None)
+        weight = _maker(form)(form, num_rows, width, glu=is_glu, bias=bias is not None)
         first = 0
         for part in parts:
-            if kind in QUANTISED:
-                weight.put_blocks(first, kind, np.ascontiguousarray(part.stored()))
+            if form in QUANTISED:
+                weight.put_blocks(first, form, np.ascontiguousarray(part.stored()))
             else:
-                weight.put_floats(first, np.ascontiguousarray(part.floats(), np.float32))
+                self._put_floats(weight, first, part)
             first += part.shape[0]
         if bias is not None:
             weight.put_bias(np.ascontiguousarray(bias, np.float32))
         return weight
+
+    def _put_floats(self, weight: _native.LinearWeight, first: int, part: Matrix) -> None:
+        kind = part.kind
+        if kind in _FLOATS:
+            rows = np.ascontiguousarray(part.stored())
+        else:
+            kind, rows = "F32", np.ascontiguousarray(part.floats(), np.float32).view(np.uint8)
+        try:
+            weight.put_stored(self._pool, first, kind, rows)
+        except ValueError as error:
+            raise ModelError(f"{part.where}: {error}") from None
+
+
+def is_quantised(form: str) -> bool:
+    """Whether weights of this form meet activations in int8."""
+    return form in QUANTISED or form in _ROUNDED
+
+
+def _maker(form: str) -> _native.LinearWeight:
+    if form in QUANTISED:
+        return _native.LinearWeight.of_blocks
+    return _native.LinearWeight.of_rounded if form in _ROUNDED else _native.LinearWeight.of_floats

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from noria.kernels.native.formats import GROUP, Formats
+from noria.kernels.ops import MatrixRole
+
 _PANEL = 64  # columns: a weight is filled up to whole panels
-_FLOAT_BYTES = {"float32": 4, "bfloat16": 2}
 # Codes, scales and minima of 32 numbers.
 _GROUP_BYTES = {
+    "w8": 34,
+    "w4": 20,
     "Q4_0": 18,
     "Q4_1": 20,
     "Q5_0": 34,
@@ -18,16 +22,18 @@ _GROUP_BYTES = {
     "Q6_K": 40,
 }
 
+MatrixBytes = Callable[[str, tuple[int, int], MatrixRole], int]
 
-def matrix_sizes(dtype: str) -> Callable[[str, tuple[int, int]], int]:
-    """For models.footprint: (stored kind, [N, K]) -> bytes, where what is not quantised is stored in dtype."""
-    item_bytes = _FLOAT_BYTES[dtype]
 
-    def matrix_bytes(kind: str, shape: tuple[int, int]) -> int:
+def matrix_sizes(formats: Formats) -> MatrixBytes:
+    """For models.footprint: (stored kind, [N, K], role) -> bytes."""
+
+    def matrix_bytes(kind: str, shape: tuple[int, int], role: MatrixRole) -> int:
         num_rows, width = shape
         num_rows = -(-num_rows // _PANEL) * _PANEL
-        if kind in _GROUP_BYTES:
-            return num_rows * (width // 32) * _GROUP_BYTES[kind]
-        return num_rows * width * item_bytes if item_bytes == 4 else num_rows * -(-width // 2) * 4
+        form = formats.of(kind, width, role)
+        if form in _GROUP_BYTES:
+            return num_rows * (width // GROUP) * _GROUP_BYTES[form]
+        return num_rows * width * 4 if form == "float32" else num_rows * -(-width // 2) * 4
 
     return matrix_bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
-DTYPES = ("float32", "bfloat16")
+DTYPES = ("float32", "bfloat16", "float16")
 _DIM_UNIT = 8  # of head_dim, and tokens of a block: what one vector holds
 _LEVEL_FLAGS = frozenset({"avx2", "fma", "f16c"})
 
@@ -21,12 +21,17 @@ def machine_obstacle() -> str | None:
 def model_obstacle(dtype: str, head_dim: int, block_size: int) -> str | None:
     """Why it cannot serve such a model, or None."""
     if dtype not in DTYPES:
-        return f"it does not store {dtype}, only {' and '.join(DTYPES)}"
+        return f"it does not store {dtype}, only {', '.join(DTYPES)}"
     if head_dim % _DIM_UNIT:
         return f"the model's head_dim is {head_dim}, no multiple of {_DIM_UNIT}"
     if block_size % _DIM_UNIT:
         return f"block_size is {block_size}, no multiple of {_DIM_UNIT}"
     return None
+
+
+def cache_dtype(dtype: str) -> str:
+    """What keys and values are stored in. bfloat16 for float16: it takes as much and cannot overflow."""
+    return "bfloat16" if dtype == "float16" else dtype
 
 
 def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:

@@ -29,9 +29,11 @@ class TorchBackend:
     """A kernels.ops.Backend. Weights and KV are stored in the asked dtype, everything is computed in float32."""
 
     def __init__(self, options: BackendOptions) -> None:
-        """ConfigError for an unknown dtype."""
+        """ConfigError for an unknown dtype, and where weights are to be quantised."""
         if options.dtype not in _DTYPES:
             raise ConfigError(f"dtype {options.dtype!r} is not supported; supported: {', '.join(_DTYPES)}")
+        if options.quantization != "none":
+            raise ConfigError(f"the torch backend cannot round weights to {options.quantization}")
         dtype = _DTYPES[options.dtype]
         self.packer = TorchPacker(dtype, options.device)
         self.sampler = ReferenceSampler()

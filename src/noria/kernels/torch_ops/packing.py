@@ -34,7 +34,7 @@ class TorchPacker:
     ) -> LinearWeight:
         return self.pack_linear(shape, parts, bias)
 
-    def pack_embedding(self, table: Matrix) -> LinearWeight:
+    def pack_vocabulary(self, table: Matrix) -> LinearWeight:
         return self.pack_linear(table.shape, [table], None)
 
     def pack_vector(self, vector: np.ndarray) -> torch.Tensor:
