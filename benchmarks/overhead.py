@@ -1,4 +1,4 @@
-"""How much of a step is Python: the time between one native run and the next, while many sequences decode.
+"""How much of a step is Python: what lies between native runs, while many sequences decode.
 
     python benchmarks/overhead.py [--model PATH] [--sequences 32] [--tokens 200] [--rounds 3] [--server]
 
@@ -20,6 +20,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from fastapi import FastAPI
@@ -33,35 +34,46 @@ from noria.config.parse import from_mapping
 from noria.config.serving import ServeOptions
 from noria.engine.build import Engine, OpenedModel, load_engine, open_model, start_engine
 from noria.kernels.batch import Batch
+from noria.kernels.native.sampling import NativeSampler
 from noria.models.build import BuiltModel
 from noria.server.app import create_app
 from noria.server.lifecycle import listen, make_server
 from noria.tokenize.tokenizer import build_tokenizer
 
 
-@dataclass(frozen=True)
+@dataclass
 class Pass:
-    """One run of the model: how many sequences, and when, in seconds."""
+    """One run of the model, and the sampling after it: how many sequences, and when, in seconds."""
 
     num_sequences: int
     start_s: float
-    end_s: float
+    model_s: float
+    sampling_s: float = 0.0
 
 
 class Stopwatch:
-    """Notes every run of the model."""
+    """Notes every run of the model and the choice of tokens that follows it: native code both."""
 
     def __init__(self) -> None:
         self.passes: list[Pass] = []
+        BuiltModel.forward = self._timed_forward(BuiltModel.forward)  # type: ignore[method-assign]
+        NativeSampler.sample = self._timed_sample(NativeSampler.sample)  # type: ignore[method-assign]
 
-    def watch(
-        self, forward: Callable[[BuiltModel, Batch], np.ndarray]
-    ) -> Callable[[BuiltModel, Batch], np.ndarray]:
+    def _timed_forward(self, forward: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
         def timed(model: BuiltModel, batch: Batch) -> np.ndarray:
             start_s = time.perf_counter()
             logits = forward(model, batch)
-            self.passes.append(Pass(len(batch.context_lens), start_s, time.perf_counter()))
+            self.passes.append(Pass(len(batch.context_lens), start_s, time.perf_counter() - start_s))
             return logits
+
+        return timed
+
+    def _timed_sample(self, sample: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*arguments: Any) -> Any:
+            start_s = time.perf_counter()
+            choices = sample(*arguments)
+            self.passes[-1].sampling_s += time.perf_counter() - start_s
+            return choices
 
         return timed
 
@@ -72,10 +84,11 @@ class Shares:
 
     step_ms: float
     model_ms: float
+    sampling_ms: float
 
     @property
     def python_ms(self) -> float:
-        return self.step_ms - self.model_ms
+        return self.step_ms - self.model_ms - self.sampling_ms
 
     @property
     def python_share(self) -> float:
@@ -92,7 +105,8 @@ def shares(passes: Sequence[Pass], num_sequences: int) -> Shares:
     assert pairs, f"no two steps of {num_sequences} sequences in a row"
     return Shares(
         1e3 * statistics.median(following.start_s - one.start_s for one, following in pairs),
-        1e3 * statistics.median(one.end_s - one.start_s for one, _ in pairs),
+        1e3 * statistics.median(one.model_s for one, _ in pairs),
+        1e3 * statistics.median(one.sampling_s for one, _ in pairs),
     )
 
 
@@ -107,13 +121,12 @@ def main() -> None:
     parser.add_argument("--server", action="store_true", help="send the requests over HTTP")
     arguments = parser.parse_args()
     stopwatch = Stopwatch()
-    BuiltModel.forward = stopwatch.watch(BuiltModel.forward)  # type: ignore[method-assign]
     measure = over_http if arguments.server else in_process
-    table = Table("round", "step, ms", "model, ms", "Python, ms", "share of Python")
+    table = Table("round", "step, ms", "model, ms", "sampling, ms", "Python, ms", "share of Python")
     console = Console()
     for number, passes in enumerate(measure(arguments, stopwatch), 1):
         found = shares(passes, arguments.sequences)
-        cells = (found.step_ms, found.model_ms, found.python_ms)
+        cells = (found.step_ms, found.model_ms, found.sampling_ms, found.python_ms)
         table.add_row(str(number), *(f"{cell:.2f}" for cell in cells), f"{100 * found.python_share:.1f} %")
     console.print(table)
 
