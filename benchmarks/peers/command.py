@@ -173,7 +173,8 @@ def sizes(arguments: argparse.Namespace) -> Sizes:
 def _line(outcome: Outcome) -> str:
     head = f"round {outcome.round + 1}  {outcome.engine:10} {outcome.point:9}"
     if outcome.measured is None:
-        return f"{head} failed: {outcome.failure.splitlines()[0][:100]}"
+        # The last line is what the program ended with; the report has all of it.
+        return f"{head} failed: {outcome.failure.splitlines()[-1][:100]}"
     return f"{head} " + ", ".join(f"{name} {value:.4g}" for name, value in outcome.measured.figures.items())
 
 
