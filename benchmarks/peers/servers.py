@@ -112,6 +112,7 @@ def vllm(python: Path, model: Path, num_threads: int, log: Path) -> ServerEngine
         "VLLM_CPU_KVCACHE_SPACE": "2",
         "VLLM_NO_USAGE_STATS": "1",
         "HF_HUB_OFFLINE": "1",
+        "VLLM_CACHE_ROOT": str(log.parent / "vllm-cache"),
     }
 
     def build(situation: Situation, port: int) -> Command:
