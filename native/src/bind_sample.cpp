@@ -4,6 +4,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
@@ -61,6 +62,12 @@ SamplingRules rules_of(nb::handle params, uint64_t seed) {
   rules.frequency = number_of<double>(params, "frequency_penalty");
   rules.min_tokens = number_of<int64_t>(params, "min_tokens");
   rules.seed = seed;
+  for (const double value : {rules.temperature, rules.min_p, rules.presence, rules.frequency, rules.repetition}) {
+    expect(std::isfinite(value), "a sampling parameter is " + std::to_string(value));
+  }
+  expect(rules.temperature >= 0 && rules.top_p > 0 && rules.top_p <= 1 && rules.min_p >= 0 && rules.min_p <= 1,
+         "temperature " + std::to_string(rules.temperature) + ", top_p " + std::to_string(rules.top_p) + ", min_p " +
+             std::to_string(rules.min_p) + "; at least 0, within (0, 1], within [0, 1]");
   return rules;
 }
 
@@ -102,6 +109,7 @@ void sample(Sampler& sampler, const FloatRows& logits, const Ints& rows, const s
   expect_rows(rows, static_cast<int64_t>(logits.shape(0)));
   std::vector<SampledRow> sampled(count);
   for (size_t i = 0; i < count; ++i) {
+    expect(requests[i] != nullptr, "a request is None");
     expect_ids_below(requests[i]->max_id(), size);
     sampled[i] = {logits.data() + rows.data()[i] * size, requests[i]};
   }

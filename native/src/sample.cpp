@@ -206,6 +206,7 @@ void Sampler::share(int64_t count, const Work& work) {
 }
 
 void Sampler::sample(const std::vector<SampledRow>& rows, int64_t size, Adjust adjust, Outcome* outcomes) {
+  const std::lock_guard<std::mutex> lock(one_call_);
   int64_t num_changes = 0;
   for (const SampledRow& row : rows) num_changes = std::max(num_changes, row.request->max_changes());
   for (SampleScratch& scratch : scratch_) scratch.reserve(size, num_changes);
@@ -215,6 +216,7 @@ void Sampler::sample(const std::vector<SampledRow>& rows, int64_t size, Adjust a
 }
 
 void Sampler::logprobs(std::vector<LogprobsRow>& rows, int64_t size) {
+  const std::lock_guard<std::mutex> lock(one_call_);
   for (SampleScratch& scratch : scratch_) scratch.reserve(size, 0);
   share(static_cast<int64_t>(rows.size()),
         [&](int64_t index, SampleScratch& scratch) { tell_logprobs(rows[index], size, scratch); });

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <vector>
 
 #include "arena.h"
@@ -52,7 +53,8 @@ class Sampler {
 
   enum class Adjust { kAll, kWithholdOnly };  // what is done to the logits of a row before the choice
 
-  // Rows of `size` logits; ids of requests are below. Throws std::bad_alloc.
+  // Rows of `size` logits; ids of requests are below. Calls come one after another: a second caller waits for the
+  // first. Throws std::bad_alloc.
   void sample(const std::vector<SampledRow>& rows, int64_t size, Adjust adjust, Outcome* outcomes);
   void logprobs(std::vector<LogprobsRow>& rows, int64_t size);
 
@@ -61,6 +63,7 @@ class Sampler {
   void share(int64_t count, const Work& work);
 
   Pool& pool_;
+  std::mutex one_call_;
   std::vector<SampleScratch> scratch_;
   Counter next_;
 };

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -223,3 +224,36 @@ def test_token_ids_beyond_the_row_are_refused_with_the_numbers(params):
     request = NATIVE.admit(params, 0, (9, 1), 2, ())
     with pytest.raises(ValueError, match="the token id 9; a row has 8 logits"):
         NATIVE.sample(np.zeros((1, 8), np.float32), [0], [request])
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"temperature": NAN}, "a sampling parameter is nan"),
+        ({"temperature": -1.0}, r"temperature -1\.0"),
+        ({"top_p": 0.0}, r"top_p 0\.0"),
+        ({"top_p": NAN}, "top_p nan"),
+        ({"min_p": 1.5}, r"min_p 1\.5"),
+        ({"repetition_penalty": INF}, "a sampling parameter is inf"),
+        ({"logit_bias": {-1: 1.0}}, "the token id -1 is out of range"),
+    ],
+)
+def test_parameters_that_nobody_checked_are_refused_with_the_numbers(changed, message):
+    plain = SamplingParams()
+    params = SimpleNamespace(**{name: getattr(plain, name) for name in plain.__dataclass_fields__} | changed)
+    with pytest.raises(ValueError, match=message):
+        _native.SampledRequest(params, 0, np.zeros(1, np.int32), 1, [])
+
+
+def test_a_request_that_is_none_is_refused():
+    with pytest.raises((ValueError, TypeError)):
+        _native.Sampler(_native.Pool(1)).sample(
+            np.zeros((1, 8), np.float32), np.zeros(1, np.int32), [None], np.zeros((1, 3), np.int32)
+        )
+
+
+def test_a_row_without_logits_is_a_fault():
+    (choice,) = NATIVE.sample(
+        np.zeros((1, 0), np.float32), [0], [NATIVE.admit(SamplingParams(), 0, PROMPT, 4, ())]
+    )
+    assert str(choice) == "no token is possible: all 0 logits are -inf"

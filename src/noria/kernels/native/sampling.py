@@ -27,10 +27,7 @@ class NativeRequest:
 
 
 class NativeSampler:
-    """A kernels.ops.Sampler. A request's own logits processors run in Python, the choice after them does not.
-
-    One call at a time.
-    """
+    """A kernels.ops.Sampler. A request's own logits processors run in Python, the choice after them does not."""
 
     def __init__(self, pool: _native.Pool) -> None:
         self._native = _native.Sampler(pool)
