@@ -9,9 +9,6 @@
 namespace noria {
 namespace {
 
-// Rows that go through a panel together: their sums, and a tile beside them, stay in the first cache.
-constexpr int64_t kBlockRows = 48;
-
 void refuse(bool when, const std::string& what) {
   if (when) throw std::invalid_argument(what);
 }
@@ -49,16 +46,19 @@ void check_gemm(const PackedLinear& weight, const Activations& x, const Epilogue
                                                         std::to_string(epilogue.quants.k));
 }
 
-void gemm_panels(const PackedLinear& weight, const Activations& x, int64_t begin, int64_t end,
-                 const Epilogue& epilogue) {
+void gemm_block(const PackedLinear& weight, const Activations& x, int64_t panel, int64_t begin, int64_t end,
+                const Epilogue& epilogue) {
   alignas(64) float sums[kBlockRows * kPanelColumns];
   const GemmTable& table = gemm_table();
-  const PanelKernel kernel = table.panel(weight.format, x.quants.form);
+  table.panel(weight.format, x.quants.form)(weight, weight.tile(panel, 0), x, begin, end, sums);
+  table.finish(weight, panel, epilogue, begin, end, sums);
+}
+
+void gemm_panels(const PackedLinear& weight, const Activations& x, int64_t begin, int64_t end,
+                 const Epilogue& epilogue) {
   for (int64_t panel = begin; panel < end; ++panel) {
     for (int64_t row = 0; row < x.num_rows; row += kBlockRows) {
-      const int64_t row_end = std::min(row + kBlockRows, x.num_rows);
-      kernel(weight, weight.tile(panel, 0), x, row, row_end, sums);
-      table.finish(weight, panel, epilogue, row, row_end, sums);
+      gemm_block(weight, x, panel, row, std::min(row + kBlockRows, x.num_rows), epilogue);
     }
   }
 }

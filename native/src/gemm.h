@@ -41,8 +41,15 @@ struct Epilogue {
 // Throws std::invalid_argument with the numbers where the three do not fit together: once, when recorded.
 void check_gemm(const PackedLinear& weight, const Activations& x, const Epilogue& epilogue);
 
-// Panels [begin, end) for all rows of x. What a (row, column) becomes depends on neither the other rows, nor their
-// number, nor the range: k is summed in one order with the same operations.
+// Rows that go through a panel together, at most: their sums, and a tile beside them, stay in the first cache.
+constexpr int64_t kBlockRows = 48;
+
+// Rows [begin, end) of x, at most kBlockRows of them, times one panel. What a (row, column) becomes depends on neither
+// the other rows nor their number: k is summed in one order with the same operations.
+void gemm_block(const PackedLinear& weight, const Activations& x, int64_t panel, int64_t begin, int64_t end,
+                const Epilogue& epilogue);
+
+// Panels [begin, end) for all rows of x.
 void gemm_panels(const PackedLinear& weight, const Activations& x, int64_t begin, int64_t end,
                  const Epilogue& epilogue);
 

@@ -8,6 +8,18 @@ namespace {
 // Up to so many rows, every thread makes all of them for itself: less work than waiting for the others' share.
 constexpr int64_t kOwnRows = 4;
 
+// Pieces of work that a thread should find at least, so that none waits long for the last of another's.
+constexpr int64_t kEnoughPieces = 16;
+// A smaller piece takes its panel apart for too few rows.
+constexpr int64_t kFewestRows = 16;
+
+// Rows of a piece. With few panels, such as the 9 of 576 columns, rows are cut smaller.
+int64_t piece_rows(int64_t num_rows, int64_t num_panels, int num_threads) {
+  const int64_t wanted = (kEnoughPieces * num_threads + num_panels - 1) / num_panels;
+  const int64_t rows = (num_rows + wanted - 1) / wanted;
+  return std::clamp<int64_t>((rows + 3) / 4 * 4, kFewestRows, kBlockRows);
+}
+
 }  // namespace
 
 size_t LinearInput::num_bytes(int64_t num_rows) const {
@@ -63,11 +75,15 @@ void LinearInput::convert(const float* rows, int64_t begin, int64_t end, const A
 }
 
 void PanelWork::run(const Walker& walker, const PackedLinear& weight, const Activations& x, const Epilogue& epilogue) {
-  const int64_t num_panels = weight.num_panels();
-  // Few takes for a large head, single panels where there are few.
-  const int64_t step = std::max<int64_t>(1, num_panels / (walker.count * 16));
-  for (int64_t begin = next_.take(step); begin < num_panels; begin = next_.take(step)) {
-    gemm_panels(weight, x, begin, std::min(begin + step, num_panels), epilogue);
+  const int64_t num_panels = weight.num_panels(), rows = piece_rows(x.num_rows, num_panels, walker.count);
+  const int64_t num_blocks = (x.num_rows + rows - 1) / rows, num_pieces = num_panels * num_blocks;
+  // Few takes for a large head, single pieces where there are few.
+  const int64_t step = std::max<int64_t>(1, num_pieces / (walker.count * 4 * kEnoughPieces));
+  for (int64_t first = next_.take(step); first < num_pieces; first = next_.take(step)) {
+    for (int64_t piece = first; piece < std::min(first + step, num_pieces); ++piece) {
+      const int64_t row = piece % num_blocks * rows;
+      gemm_block(weight, x, piece / num_blocks, row, std::min(row + rows, x.num_rows), epilogue);
+    }
   }
 }
 
