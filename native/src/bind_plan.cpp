@@ -1,6 +1,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -142,6 +143,12 @@ class Recorder {
 
   int64_t num_logits() const { return plan_.limits().num_logits; }
 
+  std::vector<std::pair<std::string, double>> op_times() const {
+    std::vector<std::pair<std::string, double>> times;
+    for (const Plan::OpTime& one : plan_.op_times()) times.emplace_back(one.name, one.seconds);
+    return times;
+  }
+
   void run(nb::handle batch, Logits logits) {
     const StepArrays arrays(batch);
     const Step step = arrays.view();
@@ -224,6 +231,8 @@ void bind_plan(nb::module_& module) {
            nb::keep_alive<1, 4>())
       .def("lm_head", &Recorder::lm_head, nb::arg("x"), nb::arg("norm"), nb::arg("weight"), nb::keep_alive<1, 4>())
       .def_prop_ro("num_logits", &Recorder::num_logits)
+      .def_prop_ro("op_times", &Recorder::op_times,
+                   "(name, seconds) of each op in the last step, waiting for the slowest thread included.")
       .def("run", &Recorder::run, nb::arg("batch"), nb::arg("logits"), "One step; lets the interpreter go on.");
 }
 

@@ -16,6 +16,8 @@ class EmbedOp : public Op {
  public:
   EmbedOp(const PackedLinear& table, Buffer& x) : table_(table), x_(x) {}
 
+  const char* name() const override { return "embed"; }
+
   void prepare(const Step& step) override { x_.reserve(step.num_tokens); }
 
   void run(const Walker& walker) override {
@@ -41,6 +43,8 @@ class NormQkvOp : public Op {
 
   Buffer* x = nullptr;
   Buffer* qkv = nullptr;
+
+  const char* name() const override { return "norm_qkv"; }
 
   void prepare(const Step& step) override {
     qkv->reserve(step.num_tokens);
@@ -84,6 +88,8 @@ class AttendOp : public Op {
   Buffer* q = nullptr;
   Buffer* out = nullptr;
 
+  const char* name() const override { return "attend"; }
+
   void prepare(const Step& step) override {
     const int dim = call_.heads.head_dim;
     out->reserve(step.num_tokens);
@@ -121,6 +127,8 @@ class LinearAddOp : public Op {
   Buffer* inputs = nullptr;
   Buffer* x = nullptr;
 
+  const char* name() const override { return "linear_add"; }
+
   void prepare(const Step& step) override {
     if (!takes_quants()) input_.prepare(step.num_tokens);
     panels_.prepare();
@@ -157,6 +165,8 @@ class NormGluOp : public Op {
   Buffer* x = nullptr;
   Buffer* out = nullptr;
 
+  const char* name() const override { return "norm_glu"; }
+
   void prepare(const Step& step) override {
     out->reserve(step.num_tokens);
     input_.prepare(step.num_tokens);
@@ -187,6 +197,8 @@ class LmHeadOp : public Op {
       : input_(input), weight_(weight), workspace_(workspace), logits_(logits) {}
 
   Buffer* x = nullptr;
+
+  const char* name() const override { return "lm_head"; }
 
   void prepare(const Step& step) override {
     workspace_.gathered.reserve(array_bytes(step.num_logit_rows, weight_.k, sizeof(float)));

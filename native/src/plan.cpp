@@ -174,6 +174,7 @@ void Plan::run(const Step& step, float* logits) {
   place_buffers();
   for (const auto& one : windows_) one->plan.make(step, one->heads, one->window, pool_.num_threads());
   for (const auto& op : ops_) op->prepare(step);
+  ended_.resize(ops_.size() + 1);
   struct Context {
     const Step* step;
     Plan* plan;
@@ -182,9 +183,28 @@ void Plan::run(const Step& step, float* logits) {
       [](void* data, int thread_index, int num_threads) {
         const Context& context = *static_cast<Context*>(data);
         const Walker walker{&context.plan->pool_, context.step, thread_index, num_threads};
-        for (const auto& op : context.plan->ops_) op->run(walker);
+        context.plan->walk(walker);
       },
       &context);
+}
+
+void Plan::walk(const Walker& walker) {
+  // One thread keeps the time: every op ends in a barrier.
+  const bool keeps_time = walker.index == 0;
+  if (keeps_time) ended_[0] = std::chrono::steady_clock::now();
+  for (size_t index = 0; index < ops_.size(); ++index) {
+    ops_[index]->run(walker);
+    if (keeps_time) ended_[index + 1] = std::chrono::steady_clock::now();
+  }
+}
+
+std::vector<Plan::OpTime> Plan::op_times() const {
+  std::vector<OpTime> times;
+  for (size_t index = 0; index + 1 < ended_.size(); ++index) {
+    const std::chrono::duration<double> taken = ended_[index + 1] - ended_[index];
+    times.push_back({ops_[index]->name(), taken.count()});
+  }
+  return times;
 }
 
 }  // namespace noria

@@ -1,6 +1,7 @@
 // A model's forward as a record of ops, walked by the pool once a step.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -69,6 +70,7 @@ class Op {
   virtual void prepare(const Step& step) = 0;
   // By all threads. Ends in a barrier, so that the next op finds everything written.
   virtual void run(const Walker& walker) = 0;
+  virtual const char* name() const = 0;
 };
 
 // Buffers are numbers in the order they were made. Weights, tables and norms are views: their owners must live as
@@ -94,11 +96,19 @@ class Plan {
   const Limits& limits() const { return limits_; }
   const KvCache& cache() const { return cache_; }
 
+  // How long an op took in the last step, its waiting for the slowest thread included.
+  struct OpTime {
+    const char* name;
+    double seconds;
+  };
+  std::vector<OpTime> op_times() const;
+
   // logits: [R, num_logits]. The step must be valid (check_step). Throws OutOfMemory. Steps come one after another: a
   // second caller waits for the first. No op can be recorded after the first step.
   void run(const Step& step, float* logits);
 
  private:
+  void walk(const Walker& walker);
   Buffer& used(int index, int64_t width);
   Buffer& used_floats(int index, int64_t width);
   Buffer& made(int64_t width);
@@ -122,6 +132,7 @@ class Plan {
   std::vector<std::unique_ptr<Slot>> slots_;
   std::vector<std::unique_ptr<WindowPlan>> windows_;
   std::vector<std::unique_ptr<Op>> ops_;
+  std::vector<std::chrono::steady_clock::time_point> ended_;  // of the last step: its start, then the end of each op
 };
 
 // Throws std::invalid_argument that says what is wrong with a step for this plan.

@@ -56,6 +56,12 @@ class NativeProgram:
     def __init__(self, plan: _native.Plan) -> None:
         self._plan = plan
 
+    @property
+    def op_times(self) -> list[tuple[str, float]]:
+        """The last step's ops in order, and the seconds that each took."""
+        times: list[tuple[str, float]] = self._plan.op_times
+        return times
+
     def run(self, batch: Batch) -> np.ndarray:
         """ValueError for a batch that does not fit the model or its cache."""
         logits = np.empty((len(batch.logit_rows), self._plan.num_logits), np.float32)
