@@ -15,14 +15,6 @@ void refuse(bool when, const std::string& what) {
 
 }  // namespace
 
-const GemmTable& gemm_table() {
-  static const GemmTable avx2 = {f32_panel_avx2,       bf16_panel_avx2,    f16_panel_avx2,
-                                 w8_shorts_panel_avx2, w8_few_panel_avx2,  w4_panel_avx2,
-                                 w4_shorts_panel_avx2, finish_avx2,        rms_norm_rows_avx2,
-                                 quantise_rows_avx2,   norm_quantise_rows_avx2};
-  return avx2;
-}
-
 RowForm row_form(const WeightFormat& format, Precision precision) {
   const bool takes_bytes = gemm_table().panel(format, RowForm::kBytes) != nullptr;
   return precision == Precision::kInt8 && takes_bytes ? RowForm::kBytes : RowForm::kShorts;

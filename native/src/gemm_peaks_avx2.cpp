@@ -4,7 +4,8 @@
 
 #include <stdexcept>
 
-#include "gemm_ints_avx2.h"
+#include "gemm_ints.h"
+#include "ints8_avx2.h"
 
 namespace noria {
 namespace {

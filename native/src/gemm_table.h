@@ -15,14 +15,13 @@ using PanelKernel = void (*)(const PackedLinear& weight, const uint8_t* panel, c
 using FinishKernel = void (*)(const PackedLinear& weight, int64_t panel, const Epilogue& epilogue, int64_t begin,
                               int64_t end, float* sums);
 
-constexpr int kFewBits = 6;
-
 struct GemmTable {
   PanelKernel f32;
   PanelKernel bf16;
   PanelKernel f16;
+  PanelKernel w8_bytes;  // codes of up to max_bits_with_bytes
+  int max_bits_with_bytes;
   PanelKernel w8_shorts;
-  PanelKernel w8_of_few_bits;  // codes of up to kFewBits, rows in bytes
   PanelKernel w4_bytes;
   PanelKernel w4_shorts;
   FinishKernel finish;
@@ -41,14 +40,14 @@ struct GemmTable {
       default: break;
     }
     if (!is_bytes) return w8_shorts;
-    return format.code_bits <= kFewBits ? w8_of_few_bits : nullptr;
+    return format.code_bits <= max_bits_with_bytes ? w8_bytes : nullptr;
   }
 };
 
-// The best level that this machine runs.
+// Of the level that is in use.
 const GemmTable& gemm_table();
 
-// x86-64-v3.
+// x86-64-v3. Rows, norms and epilogues are its at every level: products are what a step's time goes to.
 void f32_panel_avx2(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
 void bf16_panel_avx2(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
 void f16_panel_avx2(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
@@ -60,5 +59,34 @@ void finish_avx2(const PackedLinear&, int64_t, const Epilogue&, int64_t, int64_t
 void rms_norm_rows_avx2(const FloatRows&, const RmsNorm&, int64_t, int64_t, float*);
 void quantise_rows_avx2(const FloatRows&, int64_t, int64_t, const QuantRows&);
 void norm_quantise_rows_avx2(const FloatRows&, const RmsNorm&, int64_t, int64_t, const QuantRows&);
+
+// x86-64-v3 with AVX-VNNI.
+void w8_panel_avx2_vnni(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
+void w8_shorts_panel_avx2_vnni(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
+void w4_panel_avx2_vnni(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
+void w4_shorts_panel_avx2_vnni(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
+
+// AVX-512 (F, BW, VL, DQ) with VNNI.
+void f32_panel_avx512_vnni(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
+void bf16_panel_avx512_vnni(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
+void f16_panel_avx512_vnni(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
+void w8_panel_avx512_vnni(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
+void w8_shorts_panel_avx512_vnni(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
+void w4_panel_avx512_vnni(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
+void w4_shorts_panel_avx512_vnni(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
+
+// Those two in AVX2, for tests.
+void w8_panel_emulated_vnni(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
+void w8_shorts_panel_emulated_vnni(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
+void w4_panel_emulated_vnni(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
+void w4_shorts_panel_emulated_vnni(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
+
+void f32_panel_emulated_512(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
+void bf16_panel_emulated_512(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
+void f16_panel_emulated_512(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
+void w8_panel_emulated_512(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
+void w8_shorts_panel_emulated_512(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
+void w4_panel_emulated_512(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
+void w4_shorts_panel_emulated_512(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
 
 }  // namespace noria

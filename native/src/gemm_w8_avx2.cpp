@@ -1,20 +1,9 @@
 // 8-bit weights. Pairs of u8 x s8 overflow 16 bits, so rows are shorts; codes of at most 6 bits may take bytes.
-#include "gemm_ints_avx2.h"
+#include "gemm_codes.h"
+#include "ints8_avx2.h"
 
 namespace noria {
 namespace {
-
-struct W8Shorts : ShortSteps {
-  explicit W8Shorts(const WeightFormat& format) : zero(I32x8::all_shorts(int16_t(format.zero))) {}
-
-  // A line has two steps: k 0 and 2 in its even bytes, 1 and 3 in its odd ones.
-  I32x8 unpack(const uint8_t* codes, int step, int half) const {
-    const I32x8 line = I32x8::load(codes + step / 2 * kLineBytes + half * 32);
-    return subtract_shorts(step % 2 == 0 ? line & I32x8::all_shorts(0xff) : shift_shorts<8>(line), zero);
-  }
-
-  const I32x8 zero;
-};
 
 // Four products of 6 bits with 8 fit 16 bits (4 x 63 x 128 < 2^15): bytes are multiplied as they are, two steps
 // before they are widened.
@@ -25,9 +14,7 @@ struct W8FewBytes {
 
   explicit W8FewBytes(const WeightFormat&) {}
 
-  static I32x8 unpack(const uint8_t* codes, int step, int half) {
-    return I32x8::load(codes + step * kLineBytes + half * 32);
-  }
+  static I32x8 unpack(const uint8_t* codes, int step, int part) { return load_line<Avx2>(codes, step, part); }
 
   template <int kSteps, class Group, int kRows>
   static void sum(const Group& group, const int8_t* x, int64_t stride, I32x8 (&sums)[kRows][2]) {
@@ -41,7 +28,7 @@ struct W8FewBytes {
                                           multiply_byte_pairs(group.at(step + 1, c), far));
           const I32x8 product = multiply_pairs(shorts, I32x8::all_shorts(1));
           sums[r][c] = step == 0 ? product : sums[r][c] + product;
-          pin(sums[r][c]);
+          sums[r][c].pin();
         }
       }
     }
@@ -52,12 +39,12 @@ struct W8FewBytes {
 
 void w8_shorts_panel_avx2(const PackedLinear& weight, const uint8_t* panel, const Activations& x, int64_t begin,
                           int64_t end, float* out) {
-  run_quantised<W8Shorts>(weight, panel, x, begin, end, out);
+  run_quantised<Avx2, W8Shorts<Avx2>>(weight, panel, x, begin, end, out);
 }
 
 void w8_few_panel_avx2(const PackedLinear& weight, const uint8_t* panel, const Activations& x, int64_t begin,
                        int64_t end, float* out) {
-  run_quantised<W8FewBytes>(weight, panel, x, begin, end, out);
+  run_quantised<Avx2, W8FewBytes>(weight, panel, x, begin, end, out);
 }
 
 }  // namespace noria

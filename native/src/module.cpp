@@ -9,4 +9,5 @@ NB_MODULE(_native, module) {
   noria::bind_gemm(module);
   noria::bind_plan(module);
   noria::bind_sample(module);
+  noria::bind_levels(module);
 }

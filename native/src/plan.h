@@ -11,6 +11,7 @@
 #include "attention.h"
 #include "cache.h"
 #include "gemm.h"
+#include "levels.h"
 #include "pool.h"
 #include "rope.h"
 #include "step.h"
@@ -121,6 +122,7 @@ class Plan {
     AttentionPlan plan;
   };
 
+  const LevelHold hold_;
   Pool& pool_;
   KvCache& cache_;
   Workspace workspace_;

@@ -1,0 +1,91 @@
+#include "levels.h"
+
+#include <atomic>
+#include <stdexcept>
+
+namespace noria {
+namespace {
+
+const Level kEmulatedVnni = {
+    "emulated_vnni",
+    &Cpu::has_avx2,
+    nullptr,
+    {f32_panel_avx2, bf16_panel_avx2, w8_panel_emulated_vnni, 8, w8_shorts_panel_emulated_vnni,
+     w4_panel_emulated_vnni, w4_shorts_panel_emulated_vnni, finish_avx2, rms_norm_rows_avx2, quantise_rows_avx2,
+     norm_quantise_rows_avx2},
+};
+
+const Level kEmulated512 = {
+    "emulated_512",
+    &Cpu::has_avx2,
+    nullptr,
+    {f32_panel_emulated_512, bf16_panel_emulated_512, w8_panel_emulated_512, 8, w8_shorts_panel_emulated_512,
+     w4_panel_emulated_512, w4_shorts_panel_emulated_512, finish_avx2, rms_norm_rows_avx2, quantise_rows_avx2,
+     norm_quantise_rows_avx2},
+};
+
+const Level kAvx2 = {
+    "avx2",
+    &Cpu::has_avx2,
+    nullptr,
+    {f32_panel_avx2, bf16_panel_avx2, w8_few_panel_avx2, 6, w8_shorts_panel_avx2, w4_panel_avx2,
+     w4_shorts_panel_avx2, finish_avx2, rms_norm_rows_avx2, quantise_rows_avx2, norm_quantise_rows_avx2},
+};
+
+const Level kAvx2Vnni = {
+    "avx2_vnni",
+    &Cpu::has_avx2_vnni,
+    &kEmulatedVnni,
+    {f32_panel_avx2, bf16_panel_avx2, w8_panel_avx2_vnni, 8, w8_shorts_panel_avx2_vnni, w4_panel_avx2_vnni,
+     w4_shorts_panel_avx2_vnni, finish_avx2, rms_norm_rows_avx2, quantise_rows_avx2, norm_quantise_rows_avx2},
+};
+
+const Level kAvx512Vnni = {
+    "avx512_vnni",
+    &Cpu::has_avx512_vnni,
+    &kEmulated512,
+    {f32_panel_avx512_vnni, bf16_panel_avx512_vnni, w8_panel_avx512_vnni, 8, w8_shorts_panel_avx512_vnni,
+     w4_panel_avx512_vnni, w4_shorts_panel_avx512_vnni, finish_avx2, rms_norm_rows_avx2, quantise_rows_avx2,
+     norm_quantise_rows_avx2},
+};
+
+std::atomic<const Level*> level_in_use{&kAvx2};
+std::atomic<int> num_holds{0};
+
+}  // namespace
+
+const std::vector<const Level*>& all_levels() {
+  static const std::vector<const Level*> levels = {&kAvx2, &kAvx2Vnni, &kAvx512Vnni, &kEmulatedVnni, &kEmulated512};
+  return levels;
+}
+
+const Level& level_of(const std::string& name) {
+  std::string known;
+  for (const Level* level : all_levels()) {
+    if (name == level->name) return *level;
+    known += known.empty() ? level->name : std::string(", ") + level->name;
+  }
+  throw std::invalid_argument("no instruction set level '" + name + "'; there are " + known);
+}
+
+const Level& current_level() { return *level_in_use.load(std::memory_order_relaxed); }
+
+const GemmTable& gemm_table() { return current_level().table; }
+
+void use_level(const Level& level) {
+  const Level& before = current_level();
+  if (&level == &before) return;
+  if (!(cpu_of(ask_cpu()).*level.needs)) {
+    throw std::invalid_argument(std::string("this machine does not run ") + level.name);
+  }
+  if (num_holds.load() != 0) {
+    throw std::invalid_argument(std::to_string(num_holds.load()) + " plans were recorded for " + before.name +
+                                " and live: " + level.name + " cannot be used until they are gone");
+  }
+  level_in_use.store(&level);
+}
+
+LevelHold::LevelHold() { ++num_holds; }
+LevelHold::~LevelHold() { --num_holds; }
+
+}  // namespace noria
