@@ -28,10 +28,6 @@ class Codes:
         weight.put_codes(0, self.codes, self.scales, self.minima)
         return weight
 
-    def row_bits(self) -> int:
-        """Of the integers that rows may have: bytes where products of bytes fit 16 bits."""
-        return 8 if self.bits <= 6 else 16
-
     def exact(self) -> np.ndarray:
         """[n, k] float64."""
         scales = np.repeat(self.scales.astype(np.float64), self.group, axis=1)

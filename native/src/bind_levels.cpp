@@ -36,8 +36,7 @@ void bind_levels(nb::module_& module) {
       nb::kw_only(), nb::arg("leaf1_ecx"), nb::arg("leaf7_ebx"), nb::arg("leaf7_ecx"), nb::arg("leaf7_1_eax"),
       nb::arg("xcr0"), "Those of a machine that answers CPUID and XGETBV so.");
   module.def("use_isa", [](const std::string& name) { use_level(level_of(name)); }, nb::arg("name"),
-             "Compute at this level from now on. ValueError where the machine does not run it, or plans recorded at "
-             "another one live.");
+             "Compute at this level from now on. ValueError where the machine does not run it.");
   module.def("is_proven", [](const std::string& name) { return is_proven(level_of(name)); }, nb::arg("name"),
              "Whether a level that this machine runs multiplies, bit for bit, as it does when emulated.");
 }

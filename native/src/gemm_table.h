@@ -47,6 +47,10 @@ struct GemmTable {
 // Of the level that is in use.
 const GemmTable& gemm_table();
 
+// The same level's kernel; an emulated one, to the same bits, where it has none for rows that were made for another
+// level, before this one came into use.
+PanelKernel panel_kernel(const WeightFormat& format, RowForm form);
+
 // x86-64-v3. Rows, norms and epilogues are its at every level: products are what a step's time goes to.
 void f32_panel_avx2(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
 void bf16_panel_avx2(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);

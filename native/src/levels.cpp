@@ -50,7 +50,6 @@ const Level kAvx512Vnni = {
 };
 
 std::atomic<const Level*> level_in_use{&kAvx2};
-std::atomic<int> num_holds{0};
 
 }  // namespace
 
@@ -72,20 +71,16 @@ const Level& current_level() { return *level_in_use.load(std::memory_order_relax
 
 const GemmTable& gemm_table() { return current_level().table; }
 
+PanelKernel panel_kernel(const WeightFormat& format, RowForm form) {
+  const PanelKernel found = gemm_table().panel(format, form);
+  return found != nullptr ? found : kEmulatedVnni.table.panel(format, form);
+}
+
 void use_level(const Level& level) {
-  const Level& before = current_level();
-  if (&level == &before) return;
   if (!(cpu_of(ask_cpu()).*level.needs)) {
     throw std::invalid_argument(std::string("this machine does not run ") + level.name);
   }
-  if (num_holds.load() != 0) {
-    throw std::invalid_argument(std::to_string(num_holds.load()) + " plans were recorded for " + before.name +
-                                " and live: " + level.name + " cannot be used until they are gone");
-  }
-  level_in_use.store(&level);
+  level_in_use.store(&level, std::memory_order_relaxed);
 }
-
-LevelHold::LevelHold() { ++num_holds; }
-LevelHold::~LevelHold() { --num_holds; }
 
 }  // namespace noria

@@ -24,21 +24,12 @@ const Level& level_of(const std::string& name);
 
 const Level& current_level();
 
-// Every later product is the level's. Throws std::invalid_argument where the machine does not run it, or where a plan
-// was recorded at another level and lives.
+// Every later product is the level's, what plans recorded earlier included. Throws std::invalid_argument where the
+// machine does not run it.
 void use_level(const Level& level);
 
 // Its products of seeded operands, in all formats and forms of rows and in ragged shapes, are the emulated ones' to the
 // bit. Takes about a millisecond.
 bool is_proven(const Level& level);
-
-// Counts a plan as long as it lives: its rows have the forms of the level that it was recorded at.
-class LevelHold {
- public:
-  LevelHold();
-  ~LevelHold();
-  LevelHold(const LevelHold&) = delete;
-  LevelHold& operator=(const LevelHold&) = delete;
-};
 
 }  // namespace noria

@@ -11,7 +11,6 @@
 #include "attention.h"
 #include "cache.h"
 #include "gemm.h"
-#include "levels.h"
 #include "pool.h"
 #include "rope.h"
 #include "step.h"
@@ -122,7 +121,6 @@ class Plan {
     AttentionPlan plan;
   };
 
-  const LevelHold hold_;
   Pool& pool_;
   KvCache& cache_;
   Workspace workspace_;

@@ -11,7 +11,7 @@ from noria.config.errors import ConfigError
 from noria.kernels import select
 from noria.kernels.native import support
 from noria.kernels.ops import BackendOptions, CacheShape
-from noria.kernels.select import ChosenBackend, Wanted, choose_backend, load_backend
+from noria.kernels.select import ChosenBackend, Wanted, choose_backend, load_backend, settle_level
 
 CACHE = CacheShape(num_layers=1, num_kv_heads=1, head_dim=4, block_size=4, num_blocks=1)
 WANTED = Wanted(dtype="float32", head_dim=64, block_size=16)
@@ -86,6 +86,14 @@ def test_only_the_native_backend_rounds_weights(quantization: str, monkeypatch: 
     monkeypatch.setattr(support, "cpu_flags", frozenset)
     with pytest.raises(ConfigError, match=f"no backend can run .* native: this CPU lacks .*; torch: {why}"):
         choose_backend("auto", wanted)
+
+
+def test_only_the_native_backend_has_instruction_set_levels() -> None:
+    assert settle_level("torch", "auto") is None
+    with pytest.raises(
+        ConfigError, match="isa is 'avx2': only the native backend has levels, and the model runs on"
+    ):
+        settle_level("torch", "avx2")
 
 
 def test_an_unknown_dtype_is_refused_with_those_supported() -> None:

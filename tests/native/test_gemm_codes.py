@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from noria.kernels.native import _native
@@ -18,14 +18,16 @@ from support_native_products import (
     product,
 )
 
+pytestmark = pytest.mark.usefixtures("level")
+
 FORMATS = [
     (bits, group, zero)
     for bits in (4, 6, 8)
     for group in (16, 32)
     for zero in sorted({0, 8, 2 ** (bits - 1)})
 ]
-# Codes of at most 6 bits take rows in bytes, and every code takes rows in shorts.
-CASES = [(form, row_bits) for form in FORMATS for row_bits in (8, 16) if form[0] <= 6 or row_bits == 16]
+# Every code takes rows in shorts; codes of more than 6 bits take rows in bytes where a level multiplies them exactly.
+CASES = [(form, row_bits) for form in FORMATS for row_bits in (8, 16)]
 cases = st.sampled_from(CASES)
 seeds = st.integers(0, 2**32 - 1)
 
@@ -44,6 +46,11 @@ def with_unit_scales(codes: np.ndarray, bits: int, group: int, zero: int) -> Cod
     return Codes(bits, group, zero, codes, np.ones(shape, np.float32), minima)
 
 
+def takes(weight: Codes, row_bits: int) -> bool:
+    """Whether the level in use multiplies such weights with such rows."""
+    return row_bits == 16 or weight.packed().row_bits() == 8
+
+
 def integer_product(weight: Codes, rows: np.ndarray, row_bits: int) -> np.ndarray:
     scales = np.ones((len(rows), rows.shape[1] // 32), np.float32)
     x = _native.QuantisedRows.of_codes(rows, scales, bits=row_bits)
@@ -58,6 +65,7 @@ def test_integers_are_exact_for_every_shape(
     rng = np.random.default_rng(seed)
     (bits, group, zero), row_bits = case
     weight = with_unit_scales(rng.integers(0, 2**bits, (n, k), np.uint8), bits, group, zero)
+    assume(takes(weight, row_bits))
     rows = rng.integers(-(2 ** (row_bits - 1)), 2 ** (row_bits - 1), (m, k), np.int16)
     assert_same_bits(integer_product(weight, rows, row_bits), summed_in_order(weight.integers(rows)))
 
@@ -71,6 +79,10 @@ def test_integers_are_exact_at_the_ends_of_the_range(
     (bits, group, zero), row_bits = case
     ends = np.array([0, 2**bits - 1, 1], np.uint8)
     weight = with_unit_scales(np.repeat(ends[:, None], k, axis=1), bits, group, zero)
+    if not takes(weight, row_bits):
+        with pytest.raises(ValueError, match="takes activations of 16 bits"):
+            integer_product(weight, np.zeros((1, k), np.int16), row_bits)
+        return
     code = min(round(row_code * 2 ** (row_bits - 1)), 2 ** (row_bits - 1) - 1)
     rows = np.full((5, k), code, np.int16)
     assert_same_bits(integer_product(weight, rows, row_bits), summed_in_order(weight.integers(rows)))
@@ -86,6 +98,7 @@ def test_products_are_those_of_the_dequantised_operands(
     rng = np.random.default_rng(seed)
     (bits, group, zero), row_bits = case
     weight = draw_codes(rng, (n, k), bits, group, zero)
+    assume(takes(weight, row_bits))
     codes, scales = draw_rows(rng, m, k, row_bits)
     found = product(weight.packed(), _native.QuantisedRows.of_codes(codes, scales, bits=row_bits), m)
     # A group's product is not the sum of its terms' magnitudes where a zero or minimum cancels: bound by all parts.
@@ -104,7 +117,9 @@ def test_a_row_has_the_same_bits_in_every_company_range_and_number_of_threads(
 ) -> None:
     rng = np.random.default_rng(seed)
     (bits, group, zero), row_bits = case
-    weight = draw_codes(rng, (n, k), bits, group, zero).packed()
+    drawn = draw_codes(rng, (n, k), bits, group, zero)
+    assume(takes(drawn, row_bits))
+    weight = drawn.packed()
     codes, scales = draw_rows(rng, m, k, row_bits)
     whole = product(weight, _native.QuantisedRows.of_codes(codes, scales, bits=row_bits), m)
     first = data.draw(st.integers(0, m - 1))
@@ -132,5 +147,7 @@ def test_float_sums_of_long_rows_stay_within_their_roundings(num_bits: int) -> N
     rng = np.random.default_rng(1)
     weight = draw_codes(rng, (65, 8192), num_bits, 32, 2 ** (num_bits - 1))
     codes, scales = draw_rows(rng, 2, 8192)
-    found = product(weight.packed(), _native.QuantisedRows.of_codes(codes, scales, bits=weight.row_bits()), 2)
+    found = product(
+        weight.packed(), _native.QuantisedRows.of_codes(codes, scales, bits=weight.packed().row_bits()), 2
+    )
     assert_within_rounding(found, exact_rows(codes, scales), weight.exact(), 8192 // 32 + 4)

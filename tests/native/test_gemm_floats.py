@@ -17,6 +17,8 @@ from support_native_products import (
     product,
 )
 
+pytestmark = pytest.mark.usefixtures("level")
+
 seeds = st.integers(0, 2**32 - 1)
 dtypes = st.sampled_from(["float32", "bfloat16"])
 

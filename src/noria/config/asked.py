@@ -73,6 +73,11 @@ class ModelOptions:
         "reference, exact and slower. auto: native where it serves the model on this machine, else torch.",
         choices=("auto", "native", "torch"),
     )
+    isa: str = option(
+        "auto",
+        "The instructions that the native backend multiplies with: avx2, avx2_vnni or avx512_vnni. auto: the best that "
+        "this CPU runs and that multiplies right when tried.",
+    )
     seed: int = option(
         0,
         "Draws the seeds of requests that bring none: restarted with the same seed, the same requests in the "

@@ -32,7 +32,7 @@ from noria.kernels.native.choices import format_choices
 from noria.kernels.native.formats import Formats
 from noria.kernels.native.sizes import matrix_sizes
 from noria.kernels.ops import BackendOptions
-from noria.kernels.select import ChosenBackend, Wanted, choose_backend, load_backend
+from noria.kernels.select import ChosenBackend, Wanted, choose_backend, load_backend, settle_level
 from noria.loaders.checkpoint import Checkpoint
 from noria.loaders.hf_tokenizer import HfTokenizer
 from noria.loaders.pull import DEFAULT_MODEL
@@ -144,10 +144,19 @@ def _resolved(name: str, options: EngineOptions, chosen: ChosenBackend, stored: 
         lighter += [Formats(formats.dtype, "w8"), Formats(formats.dtype, "w4")]
     takes, *others = (_footprint(chosen.name, stored, one) for one in (formats, *lighter))
     resolved = resolve(options, stored.config, hardware, takes, name, tuple(others))
-    choices = [Choice("backend", chosen.name, chosen.reason, is_notice=chosen.is_fallback)]
+    choices = _kernel_choices(chosen, options.model.isa)
     if chosen.name == "native":
         choices += format_choices(formats, stored.matrices())
     return replace(resolved, choices=(*choices, *resolved.choices))
+
+
+def _kernel_choices(backend: ChosenBackend, isa: str) -> list[Choice]:
+    """The backend, and the level that it is set to here."""
+    choices = [Choice("backend", backend.name, backend.reason, is_notice=backend.is_fallback)]
+    level = settle_level(backend.name, isa)
+    if level is not None:
+        choices.append(Choice("isa", level.name, level.reason, is_notice=level.is_fallback))
+    return choices
 
 
 def _footprint(backend: str, stored: StoredModel, formats: Formats) -> Footprint:

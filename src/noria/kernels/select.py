@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from noria.config.errors import ConfigError
 from noria.kernels.native.support import machine_obstacle, model_obstacle
 from noria.kernels.ops import Backend, BackendOptions
+
+if TYPE_CHECKING:
+    from noria.kernels.native.levels import ChosenLevel
 
 BACKENDS = ("native", "torch")  # in the order in which auto tries them
 
@@ -68,6 +72,22 @@ def load_backend(name: str) -> Callable[[BackendOptions], Backend]:
     from noria.kernels.torch_ops.backend import TorchBackend
 
     return TorchBackend
+
+
+def settle_level(backend: str, asked: str) -> ChosenLevel | None:
+    """Of the loaded native backend, the instruction set level that it computes at from now on; None for others.
+
+    asked: auto or a level's name. ConfigError where it cannot be had.
+    """
+    if backend == "native":
+        from noria.kernels.native.levels import use_level
+
+        return use_level(asked)
+    if asked != "auto":
+        raise ConfigError(
+            f"isa is {asked!r}: only the native backend has levels, and the model runs on {backend}"
+        )
+    return None
 
 
 def _obstacle(name: str, wanted: Wanted) -> str | None:
