@@ -1,5 +1,5 @@
-// Weights in float32, float16 and bfloat16: one fused multiply-add a product, k ascending, float32 sums: the same bits at every
-// level. Isa is what ints8_avx2.h describes, or another level's.
+// Weights in float32, float16 and bfloat16: one fused multiply-add a product, k ascending, float32 sums, so the same
+// bits at every level. Isa is what ints8_avx2.h describes, or another level's.
 #pragma once
 
 #include "gemm_table.h"

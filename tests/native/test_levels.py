@@ -144,7 +144,7 @@ def test_quantised_products_have_the_same_bits_at_every_level(
 
 @settings(max_examples=30)
 @given(
-    st.sampled_from(["float32", "bfloat16"]),
+    st.sampled_from(["float32", "float16", "bfloat16"]),
     st.integers(1, 30),
     st.integers(1, 60),
     st.integers(0, 2**32 - 1),
