@@ -106,12 +106,16 @@ class Runs:
 
 
 def log_probabilities(
-    reader: Any, stored: StoredModel, token_ids: list[int], quantization: str = "none"
+    reader: Any,
+    stored: StoredModel,
+    token_ids: list[int],
+    quantization: str = "none",
+    kv_dtype: str = "float32",
 ) -> np.ndarray:
     """[n, V] float64: of what follows each token."""
     num_blocks = -(-len(token_ids) // 16)
     shape = cache_shape(stored.config, 16, num_blocks)
-    backend = load_backend("native")(BackendOptions("float32", "cpu", 2, shape, quantization))
+    backend = load_backend("native")(BackendOptions("float32", "cpu", 2, shape, quantization, kv_dtype))
     rope = backend.packer.pack_rope(rope_table(stored.config, len(token_ids)))
     model = architecture(stored.config)(stored.config, reader, backend.packer, rope)
     driver = Driver(Runs(backend.compile(model.forward)), 16, num_blocks)

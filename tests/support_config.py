@@ -39,6 +39,7 @@ def footprint(**changes: int | str) -> Footprint:
     """What SmolLM2-135M takes in float32: 45 KiB of KV a token, so 720 KiB a block of 16."""
     values: dict[str, int | str] = {
         "dtype": "float32",
+        "kv_dtype": "float32",
         "weights_bytes": 538 * MIB,
         "kv_bytes_per_token": 45 * 1024,
         "max_position": 8192,

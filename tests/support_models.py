@@ -214,6 +214,7 @@ def load(
     num_blocks: int,
     *,
     dtype: str = "float32",
+    kv_dtype: str | None = None,
     num_threads: int = 1,
     max_model_len: int | None = None,
     backend_name: str = "torch",
@@ -221,7 +222,9 @@ def load(
 ) -> BuiltModel:
     """The file's model on a backend."""
     shape = cache_shape(file.config, block_size, num_blocks)
-    backend = load_backend(backend_name)(BackendOptions(dtype, "cpu", num_threads, shape, quantization))
+    backend = load_backend(backend_name)(
+        BackendOptions(dtype, "cpu", num_threads, shape, quantization, kv_dtype)
+    )
     return build_model(StoredModel(file), backend, max_model_len or file.config.max_position)
 
 

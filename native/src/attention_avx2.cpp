@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "attention.h"
-#include "attention_kv_avx2.h"
+#include "attention_kinds_avx2.h"
 #include "vec8.h"
 
 namespace noria {
@@ -15,9 +15,6 @@ constexpr int kMixTokens = 64;          // whose values stay in the first-level 
 
 // Groups of tokens, or of dimensions, at a time for R rows: some twelve sums at once.
 constexpr int vectors_for(int num_rows) { return num_rows == 1 ? kAtOnce : num_rows <= 3 ? 4 : 2; }
-
-// Few rows wait for memory, many for the products: those need no more of the processor's attention on memory.
-constexpr bool is_fetching(int num_rows) { return num_rows <= 3; }
 
 // Memory of one thread. Queries lie [dim][R] for every R rows that are taken at once.
 struct Scratch {
@@ -32,65 +29,6 @@ struct Scratch {
         queries(share + size_t(num_rows) * share_stride(dim)),
         scores(queries + size_t(num_rows) * dim) {}
 };
-
-// sums[r][v] += row(r) * vector(v), where what is used most often stays in a register.
-template <int R, int V, class Row, class Vector>
-[[gnu::always_inline]] inline void add_products(F8 (&sums)[R][V], Row row, Vector vector) {
-  if constexpr (R < V) {
-    F8 rows[R];
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) rows[r] = row(r);
-#pragma GCC unroll 8
-    for (int v = 0; v < V; ++v) {
-      const F8 one = vector(v);
-#pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) sums[r][v] = fma(rows[r], one, sums[r][v]);
-    }
-  } else {
-    F8 vectors[V];
-#pragma GCC unroll 8
-    for (int v = 0; v < V; ++v) vectors[v] = vector(v);
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const F8 one = row(r);
-#pragma GCC unroll 8
-      for (int v = 0; v < V; ++v) sums[r][v] = fma(one, vectors[v], sums[r][v]);
-    }
-  }
-}
-
-// Scores of R rows against V groups. Every shape adds up the dimensions one after the other.
-template <class Stored, int R, int V>
-void score_groups(const float* queries, const typename Stored::Item* const* keys, int dim, float* out) {
-  constexpr int kLine = 64 / sizeof(typename Stored::Item);
-  F8 sums[R][V];
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 8
-    for (int v = 0; v < V; ++v) sums[r][v] = F8::zero();
-  }
-  for (int start = 0; start < dim; start += 4) {
-#pragma GCC unroll 2
-    for (int pair = 0; pair < 2; ++pair) {
-      const int d = start + 2 * pair;
-      add_products<R, V>(sums, [&](int r) { return F8::all(queries[d * R + r]); },
-                         [&](int v) { return Stored::even_key(keys[v], d); });
-      add_products<R, V>(sums, [&](int r) { return F8::all(queries[(d + 1) * R + r]); },
-                         [&](int v) { return Stored::odd_key(keys[v], d); });
-    }
-    if constexpr (is_fetching(R)) {
-      for (int at = 0; at < 4 * kGroup; at += kLine) {
-#pragma GCC unroll 8
-        for (int v = 0; v < V; ++v) prefetch(keys[V + v] + start * kGroup + at);
-      }
-    }
-  }
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 8
-    for (int v = 0; v < V; ++v) sums[r][v].store(out + r * kScoreStride + v * kGroup);
-  }
-}
 
 // [lanes] of a chunk that a row sees.
 struct Seen {
@@ -144,8 +82,9 @@ void mix_dims(const float* weights, const ChunkKv<Stored>& kv, Seen span, int di
     const auto* next = kv.values()[group + kAhead] + begin * dim + first_dim;
     const float* weight = weights + group * kGroup + begin;
     for (int token = begin; token < end; ++token, at += dim, next += dim, ++weight) {
-      add_products<R, V>(sums, [&](int r) { return F8::all(weight[r * kScoreStride]); },
-                         [&](int v) { return Stored::template value<V>(at, v); });
+      add_products(
+          sums, [&](int r) { return F8::all(weight[r * kScoreStride]); },
+          [&](int v) { return Stored::template value<V>(at, v); });
       if constexpr (is_fetching(R)) {
         for (int d = 0; d < V * 8; d += kLine) prefetch(next + d);
       }
@@ -278,7 +217,8 @@ void attend(const AttentionCall& call, AttentionPlan& plan, const TileWork& work
   }
   const size_t share_size = size_t(num_rows) * share_stride(dim);
   float* shares = call.shares + size_t(tile.first_share) * share_stride(dim);
-  share_of_chunk<Stored>(call, tile, work.first_chunk, scratch, shares + (work.first_chunk - tile.first_chunk) * share_size);
+  float* share = shares + (work.first_chunk - tile.first_chunk) * share_size;
+  share_of_chunk<Stored>(call, tile, work.first_chunk, scratch, share);
   if (!plan.finish_chunk(work.tile)) return;
   for (int chunk = 1; chunk < tile.num_chunks; ++chunk) merge_rows(shares, shares + chunk * share_size, num_rows, dim);
   write_out(call, tile, shares);
@@ -287,10 +227,13 @@ void attend(const AttentionCall& call, AttentionPlan& plan, const TileWork& work
 }  // namespace
 
 void attend_avx2(const AttentionCall& call, AttentionPlan& plan, const TileWork& work, float* scratch) {
-  if (call.cache->kind() == KvKind::kF32) {
-    attend<StoredF32>(call, plan, work, scratch);
-  } else {
-    attend<StoredBf16>(call, plan, work, scratch);
+  switch (call.cache->kind()) {
+    case KvKind::kF32:
+      return attend<StoredF32>(call, plan, work, scratch);
+    case KvKind::kF16:
+      return attend<StoredF16>(call, plan, work, scratch);
+    case KvKind::kBf16:
+      return attend<StoredBf16>(call, plan, work, scratch);
   }
 }
 

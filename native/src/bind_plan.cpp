@@ -178,8 +178,9 @@ class Recorder {
 
 KvKind kind_of(const std::string& dtype) {
   if (dtype == "float32") return KvKind::kF32;
+  if (dtype == "float16") return KvKind::kF16;
   if (dtype == "bfloat16") return KvKind::kBf16;
-  throw std::invalid_argument("a KV cache cannot hold " + dtype + "; it holds float32 or bfloat16");
+  throw std::invalid_argument("a KV cache cannot hold " + dtype + "; it holds float32, float16 or bfloat16");
 }
 
 void bind_parts(nb::module_& module) {

@@ -35,24 +35,24 @@ CacheShape checked(CacheShape shape) {
 KvCache::KvCache(CacheShape shape, KvKind kind)
     : shape_(checked(shape)),
       kind_(kind),
-      token_bytes_(shape.head_dim * item_bytes()),
+      token_bytes_(shape.head_dim * (kind == KvKind::kF32 ? 4 : 2)),
       part_bytes_(token_bytes_ * shape.block_size),
       block_bytes_(part_bytes_ * 2 * shape.num_kv_heads),
       arena_(block_bytes_ * shape.num_blocks * shape.num_layers, nullptr) {}
 
 void KvCache::write(int layer, int slot, int head, const float* key, const float* value) {
   const int offset = slot % shape_.block_size, lane = offset % kGroup;
-  uint8_t* base = head_of(layer, slot / shape_.block_size, head);
-  const TokenPlace place{base + (offset - lane) * token_bytes_, lane, base + part_bytes_ + offset * token_bytes_};
-  write_token_avx2(kind_, shape_.head_dim, key, value, place);
+  uint8_t* keys = head_of(layer, slot / shape_.block_size, head) + (offset - lane) * token_bytes_;
+  write_token_avx2(kind_, shape_.head_dim, key, value, {keys, keys + part_bytes_, lane});
 }
 
 void KvCache::fill(float value) {
-  const size_t count = arena_.num_bytes() / item_bytes();
+  uint8_t* data = arena_.data();
   if (kind_ == KvKind::kF32) {
-    std::fill_n(reinterpret_cast<float*>(arena_.data()), count, value);
+    std::fill_n(reinterpret_cast<float*>(data), arena_.num_bytes() / sizeof value, value);
   } else {
-    std::fill_n(reinterpret_cast<uint16_t*>(arena_.data()), count, to_bf16(value));
+    const uint16_t half = kind_ == KvKind::kF16 ? to_f16(value) : to_bf16(value);
+    std::fill_n(reinterpret_cast<uint16_t*>(data), arena_.num_bytes() / 2, half);
   }
 }
 

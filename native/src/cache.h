@@ -8,7 +8,7 @@
 
 namespace noria {
 
-enum class KvKind { kF32, kBf16 };
+enum class KvKind { kF32, kF16, kBf16 };
 
 struct CacheShape {
   int num_layers = 0;
@@ -20,19 +20,20 @@ struct CacheShape {
 
 // Where one token's key and value of one head go.
 struct TokenPlace {
-  uint8_t* group;  // of 8 tokens' keys
-  int lane;        // of the token among them
-  uint8_t* value;
+  uint8_t* keys;  // of the group of 8 tokens
+  uint8_t* values;
+  int lane;  // of the token among them
 };
 
-// D floats each, rounded to the kind.
+// D floats each, rounded to the kind. What float16 cannot hold becomes the largest number that it can; what is not
+// finite becomes NaN there.
 void write_token_avx2(KvKind kind, int dim, const float* key, const float* value, const TokenPlace& place);
 
-// By layer, block, head: keys, then values, block_size tokens each.
+// By layer, block, head: keys, then values, block_size tokens each, in groups of 8 tokens.
 //
-// Keys lie in groups of 8 tokens, so that a vector holds one dimension of 8 tokens: [D][8] in float32, [D/2][8][2]
-// in bfloat16. Values lie token after token: [D] in float32; in bfloat16 [D/16][8][2], dimensions i and i + 8 side by
-// side, and the last 8 as they are where D is no multiple of 16.
+// Keys lie so that a vector holds one dimension of 8 tokens: [D][8] in float32 and float16, [D/2][8][2] in bfloat16.
+// Values lie token after token: [8][D]; in bfloat16 each [D/16][8][2], dimensions i and i + 8 side by side, and the
+// last 8 as they are where D is no multiple of 16.
 // Memory is zero until written, and taken from the system as it is.
 class KvCache {
  public:
@@ -43,7 +44,6 @@ class KvCache {
 
   const CacheShape& shape() const { return shape_; }
   KvKind kind() const { return kind_; }
-  size_t item_bytes() const { return kind_ == KvKind::kF32 ? 4 : 2; }
 
   // Where the group of 8 tokens that begins at `offset` in a block lies, for one head.
   const uint8_t* keys(int layer, int block, int head, int offset) const {
@@ -69,7 +69,7 @@ class KvCache {
 
   CacheShape shape_;
   KvKind kind_;
-  size_t token_bytes_;  // of one head's keys or values
+  size_t token_bytes_;  // of one head's key or value
   size_t part_bytes_;   // keys or values of one head in a block
   size_t block_bytes_;  // a block in one layer
   Arena arena_;

@@ -22,6 +22,28 @@ void write_key_f32(const float* key, int dim, float* to) {
   for (int d = 0; d < dim; ++d) to[d * kGroup] = key[d];
 }
 
+// Rounded to float16. A key or a value beyond its range is a fault of the format, and saturates; what is not finite is
+// one of the model, which must stay to be seen.
+__m128i round_f16(F8 x) {
+  const F8 most = F8::all(65504.0f);
+  const F8 bounded = max(F8::all(-65504.0f), min(most, x)) + (x - x);  // x - x: NaN for what is not finite
+  return _mm256_cvtps_ph(bounded.v, _MM_FROUND_TO_NEAREST_INT);
+}
+
+void write_key_f16(const float* key, int dim, uint16_t* to) {
+  for (int d = 0; d < dim; d += 8) {
+    alignas(16) uint16_t halves[8];
+    _mm_store_si128(reinterpret_cast<__m128i*>(halves), round_f16(F8::load(key + d)));
+    for (int i = 0; i < 8; ++i) to[(d + i) * kGroup] = halves[i];
+  }
+}
+
+void write_value_f16(const float* value, int dim, uint16_t* to) {
+  for (int d = 0; d < dim; d += 8) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + d), round_f16(F8::load(value + d)));
+  }
+}
+
 // to: where the token's lane of the first pair lies.
 void write_key_bf16(const float* key, int dim, uint16_t* to) {
   const __m256i upper = _mm256_set1_epi64x(0xffff0000);
@@ -51,12 +73,18 @@ void write_value_bf16(const float* value, int dim, uint16_t* to) {
 }  // namespace
 
 void write_token_avx2(KvKind kind, int dim, const float* key, const float* value, const TokenPlace& place) {
-  if (kind == KvKind::kF32) {
-    write_key_f32(key, dim, reinterpret_cast<float*>(place.group) + place.lane);
-    std::memcpy(place.value, value, dim * sizeof(float));
-  } else {
-    write_key_bf16(key, dim, reinterpret_cast<uint16_t*>(place.group) + 2 * place.lane);
-    write_value_bf16(value, dim, reinterpret_cast<uint16_t*>(place.value));
+  switch (kind) {
+    case KvKind::kF32:
+      write_key_f32(key, dim, reinterpret_cast<float*>(place.keys) + place.lane);
+      std::memcpy(reinterpret_cast<float*>(place.values) + place.lane * dim, value, dim * sizeof(float));
+      return;
+    case KvKind::kF16:
+      write_key_f16(key, dim, reinterpret_cast<uint16_t*>(place.keys) + place.lane);
+      write_value_f16(value, dim, reinterpret_cast<uint16_t*>(place.values) + place.lane * dim);
+      return;
+    case KvKind::kBf16:
+      write_key_bf16(key, dim, reinterpret_cast<uint16_t*>(place.keys) + 2 * place.lane);
+      write_value_bf16(value, dim, reinterpret_cast<uint16_t*>(place.values) + place.lane * dim);
   }
 }
 

@@ -27,7 +27,6 @@ float half_at_least(float x) {
 }
 
 F8 magnitude(F8 x) { return {_mm256_andnot_ps(_mm256_set1_ps(-0.0f), x.v)}; }
-F8 min(F8 a, F8 b) { return {_mm256_min_ps(a.v, b.v)}; }
 float min_of(F8 x) { return -max_of(F8::zero() - x); }
 
 struct Group {

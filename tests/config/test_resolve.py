@@ -12,7 +12,7 @@ from noria.config.budget import CPU_SHARE_AT_MOST
 from noria.config.engine import AdmissionPolicy, SchedulingPolicy
 from noria.config.errors import ConfigError
 from noria.config.report import notices, render, startup_table
-from noria.config.resolve import resolve, resolve_dtype
+from noria.config.resolve import resolve, resolve_dtype, resolve_kv_dtype
 from noria.config.resolved import Resolved
 from support_config import GIB, MIB, footprint, hardware, model, resolved
 
@@ -255,6 +255,18 @@ def test_other_formats_are_advised_where_they_would_fit(total: int, advised: lis
     assert "--dtype" not in refusal({"max_model_len": 8192}, machine=machine)
 
 
+def test_a_smaller_kv_cache_is_advised_where_a_large_one_was_stated() -> None:
+    machine, others = (
+        hardware(total=1300 * MIB),
+        (footprint(kv_dtype="float16", kv_bytes_per_token=45 * 512),),
+    )
+    stated = {"max_model_len": 8192, "kv_cache_dtype": "float32"}
+    assert "--kv-cache-dtype float16" in refusal(stated, machine=machine, others=others)
+    assert "--kv-cache-dtype" not in refusal(
+        stated | {"kv_cache_dtype": "auto"}, machine=machine, others=others
+    )
+
+
 def test_a_format_that_takes_as_much_is_not_advised() -> None:
     same = footprint(quantization="w8")
     message = refusal({"max_model_len": 8192}, machine=hardware(total=1300 * MIB), others=(same,))
@@ -271,6 +283,14 @@ def test_the_dtype_is_resolved_before_the_footprint_is_taken() -> None:
     assert resolve_dtype(EngineOptions(), "cuda") == "bfloat16"
     with pytest.raises(AssertionError, match=r"dtype='bfloat16'.*wanted .'float32', 'none'."):
         resolve(EngineOptions(), model(), hardware(), footprint(dtype="bfloat16"), "m")
+
+
+def test_the_kv_cache_is_in_float16_where_the_native_backend_computes_unless_asked_otherwise() -> None:
+    assert resolve_kv_dtype("auto", "float32", "native") == "float16"
+    assert resolve_kv_dtype("auto", "bfloat16", "torch") == "bfloat16"
+    for backend in ("native", "torch"):
+        assert resolve_kv_dtype("bfloat16", "float32", backend) == "bfloat16"
+    assert resolved(takes=footprint(kv_dtype="float16")).config.cache.dtype == "float16"
 
 
 def test_an_accelerator_is_used_up_to_its_default_share() -> None:

@@ -27,6 +27,7 @@ Asked = dict[str, Any]
 def footprints(draw: st.DrawFn, dtype: str) -> Footprint:
     return Footprint(
         dtype=dtype,
+        kv_dtype=draw(st.sampled_from(["float32", "float16"])),
         weights_bytes=draw(st.sampled_from([2, 128, 512, 8192])) * MIB + draw(st.integers(0, MIB)),
         kv_bytes_per_token=draw(st.sampled_from([64, 1000, 45 * KIB, 512 * KIB])),
         max_position=draw(st.sampled_from([1, 50, 2048, 8192, 131072])),

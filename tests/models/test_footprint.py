@@ -58,6 +58,13 @@ def test_the_cache_takes_the_bytes_foretold_for_its_tokens_and_one_more(dtype: s
     assert cache._kv.nbytes == (16 * 4 + 1) * footprint(config, dtype).kv_bytes_per_token
 
 
+@pytest.mark.parametrize("kv_dtype", ["float32", "float16"])
+def test_a_cache_in_a_format_of_its_own_takes_the_bytes_foretold(kv_dtype: str) -> None:
+    config = small_config()
+    cache = random_model(config, 16, 4, dtype="bfloat16", kv_dtype=kv_dtype)._backend._cache
+    assert cache._kv.nbytes == (16 * 4 + 1) * footprint(config, "bfloat16", kv_dtype).kv_bytes_per_token
+
+
 def test_the_fixed_workspace_covers_what_the_backend_takes_at_once() -> None:
     assert ATTENTION_BYTES >= 2 * TILES_BYTES
     assert PANEL_ROWS == BACKEND_PANEL_ROWS
@@ -111,6 +118,6 @@ def test_an_unknown_architecture_is_refused() -> None:
 
 
 def test_numbers_are_plain_integers() -> None:
-    sizes, words = footprint(small_config(), "float32"), ("dtype", "quantization")
+    sizes, words = footprint(small_config(), "float32"), ("dtype", "quantization", "kv_dtype")
     assert all(type(getattr(sizes, name)) is int for name in sizes.__slots__ if name not in words)
     assert not isinstance(sizes.weights_bytes, np.integer)

@@ -29,8 +29,9 @@ MODELS: list[dict[str, Any]] = [
 ]
 
 
-def logits_of(file: MemoryFile, backend: str, dtype: str = "float32") -> np.ndarray:
-    driver = Driver(load(file, 16, 40, backend_name=backend, dtype=dtype, num_threads=2), 16, 40)
+def logits_of(file: MemoryFile, backend: str, dtype: str = "float32", kv: str | None = None) -> np.ndarray:
+    model = load(file, 16, 40, backend_name=backend, dtype=dtype, kv_dtype=kv, num_threads=2)
+    driver = Driver(model, 16, 40)
     sequence = driver.add(np.random.default_rng(1).integers(0, file.config.vocab_size, 560).tolist())
     driver.step([(sequence, 300)])
     while driver.remaining(sequence):
@@ -52,6 +53,37 @@ def test_bfloat16_logits_differ_by_what_rounding_keys_and_values_explains(overri
     expected, exact = logits_of(file, "torch", "bfloat16"), logits_of(file, "torch")
     found = logits_of(file, "native", "bfloat16")
     assert np.abs(found - expected).max() < np.abs(expected - exact).max() / 4
+
+
+@pytest.mark.parametrize("kv", ["float16", "bfloat16"])
+@pytest.mark.parametrize("overrides", MODELS[:8])
+def test_a_cache_in_16_bits_differs_by_what_rounding_explains(overrides: dict[str, Any], kv: str) -> None:
+    file = random_file(small_config(**overrides))
+    exact, expected = (logits_of(file, "torch", kv=one) for one in (None, kv))
+    found = logits_of(file, "native", kv=kv)
+    assert np.abs(found - expected).max() < np.abs(expected - exact).max() / 4
+
+
+def with_biases(file: MemoryFile, value: float) -> MemoryFile:
+    """Keys and values of the first layer are all about this large."""
+    biases = {f"model.layers.0.self_attn.{part}_proj.bias": value for part in ("k", "v")}
+    arrays = {name: array * 0 + biases.get(name, array) for name, array in file.arrays.items()}
+    return MemoryFile(file.format, file.config, arrays)
+
+
+@pytest.mark.parametrize("backend", ["native", "torch"])
+def test_keys_and_values_beyond_float16_are_held_as_its_largest_number(backend: str) -> None:
+    file = random_file(small_config(**EVERYTHING))
+    found, larger = (logits_of(with_biases(file, value), backend, kv="float16") for value in (1e20, 1e30))
+    assert np.isfinite(found).all()
+    np.testing.assert_array_equal(found, larger)
+
+
+@pytest.mark.parametrize("backend", ["native", "torch"])
+@pytest.mark.parametrize("kv", ["float32", "float16", "bfloat16"])
+def test_what_is_not_finite_is_seen_in_the_logits_whatever_the_cache_holds(backend: str, kv: str) -> None:
+    file = with_biases(random_file(small_config(**EVERYTHING)), np.inf)
+    assert np.isnan(logits_of(file, backend, kv=kv)).all()
 
 
 @pytest.mark.parametrize("file_format", ["safetensors", "gguf"])

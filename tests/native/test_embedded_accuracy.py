@@ -1,10 +1,11 @@
-"""How far int8 activations move the embedded model from the same weights in float32, on a fixed text."""
+"""How far int8 activations and the KV cache's format move the embedded model, on a fixed text."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from noria.config.resolve import resolve_kv_dtype
 from noria.loaders.resolve import open_checkpoint
 from noria.models.stored import StoredModel
 from noria.tokenize.tokenizer import build_tokenizer
@@ -14,11 +15,12 @@ from support_embedded import embedded_model
 
 @pytest.fixture(scope="module")
 def pair() -> tuple[np.ndarray, np.ndarray, list[int]]:
-    """Log-probabilities of the quantised model and of its numbers in float32, and the text's ids."""
+    """Log-probabilities of the model as it is served by default and of its numbers in float32; the text's ids."""
     checkpoint = open_checkpoint(str(embedded_model()))
     token_ids = build_tokenizer(checkpoint.tokenizer).encode(TEXT)
     stored = StoredModel(checkpoint)
-    quantised = log_probabilities(stored, stored, token_ids)
+    kv_dtype = resolve_kv_dtype("auto", "float32", "native")
+    quantised = log_probabilities(stored, stored, token_ids, kv_dtype=kv_dtype)
     return quantised, log_probabilities(WidenedModel(stored), stored, token_ids), token_ids
 
 
@@ -37,3 +39,14 @@ def test_the_perplexity_is_the_same_within_half_a_percent(
     follows = (np.arange(len(token_ids) - 1), token_ids[1:])
     found, expected = (np.exp(-one[follows].mean()) for one in (quantised, exact))
     assert abs(found / expected - 1) < 0.005
+
+
+def test_keys_and_values_of_16_bits_hardly_move_the_distributions(
+    pair: tuple[np.ndarray, np.ndarray, list[int]],
+) -> None:
+    """On float weights: beside quantised ones the smallest change draws the rounding of activations anew."""
+    _, exact, token_ids = pair
+    stored = StoredModel(open_checkpoint(str(embedded_model())))
+    rounded = log_probabilities(WidenedModel(stored), stored, token_ids, kv_dtype="float16")
+    divergence = (np.exp(exact) * (exact - rounded)).sum(-1)
+    assert 0 < divergence.mean() < 1e-5

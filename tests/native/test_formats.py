@@ -96,7 +96,7 @@ def test_weights_of_float32_are_rounded_to_float16_where_that_is_asked_for() -> 
     np.testing.assert_array_equal(table, file.arrays["model.embed_tokens.weight"].astype(np.float16))
     expected = logits_of(file)
     error = np.abs(logits_of(file, dtype="float16") - expected).max()
-    assert 0 < error < 0.05 * np.abs(expected).max()  # keys and values are bfloat16
+    assert 0 < error < 0.05 * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("quantization", ["none", "w8", "w4"])
@@ -160,12 +160,6 @@ def test_what_is_rounded_and_what_is_not_is_told() -> None:
         ("quantization", "w4", narrow + "numbers are no multiple of 32", True)
     ]
     assert told(mixed, Formats("bfloat16")) == []
-
-
-def test_a_cache_in_another_format_than_asked_for_is_told() -> None:
-    ((name, value, reason, is_notice),) = told(random_file(small_config()), Formats("float16"))
-    assert (name, value, is_notice) == ("cache dtype", "bfloat16", True)
-    assert "keeps none in float16" in reason
 
 
 @pytest.mark.parametrize("quantization", ["w8", "w4"])

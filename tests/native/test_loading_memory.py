@@ -24,8 +24,9 @@ NUM_TABLE = 32768 * 512
 # VmHWM counts pages of the file, too, which the system drops when it wants: they are subtracted.
 CODE = """
 from pathlib import Path
+from noria.kernels.native.formats import Formats
 from noria.kernels.native.sizes import matrix_sizes
-from noria.kernels.ops import BackendOptions
+from noria.kernels.ops import BackendOptions, MatrixRole
 from noria.kernels.select import load_backend
 from noria.loaders.resolve import open_checkpoint
 from noria.models.build import build_model, cache_shape
@@ -42,8 +43,8 @@ before, file_before = memory("VmHWM"), memory("RssFile")
 build_model(StoredModel(checkpoint), backend, 64)
 peak = memory("VmHWM") - before - (memory("RssFile") - file_before)
 matrices = [tensor for tensor in checkpoint.tensors.values() if len(tensor.shape) == 2]
-sizes = matrix_sizes("float32")
-print(peak, sum(sizes(t.kind, t.shape) for t in matrices), max(t.num_bytes for t in matrices))
+sizes = matrix_sizes(Formats("float32"))
+print(peak, sum(sizes(t.kind, t.shape, MatrixRole.INNER) for t in matrices), max(t.num_bytes for t in matrices))
 """
 
 

@@ -92,9 +92,9 @@ def test_a_cache_of_an_impossible_shape_is_refused(change: dict[str, int], messa
         _native.KvCache(_native.CacheShape(**{**SHAPE, **change}), "float32")
 
 
-def test_a_cache_holds_float32_or_bfloat16() -> None:
-    with pytest.raises(ValueError, match="cannot hold float16; it holds float32 or bfloat16"):
-        _native.KvCache(_native.CacheShape(**SHAPE), "float16")
+def test_a_cache_holds_float32_or_16_bits() -> None:
+    with pytest.raises(ValueError, match="cannot hold int8; it holds float32, float16 or bfloat16"):
+        _native.KvCache(_native.CacheShape(**SHAPE), "int8")
 
 
 @pytest.mark.parametrize("pair", [(0, 4), (4, 0), (-1, 0), (0, -1)])

@@ -20,6 +20,7 @@ from support_models import load, small_config
 from support_quantised import QUANTISED_KINDS, quantised_file
 
 KINDS = ("F32", "BF16", *QUANTISED_KINDS)
+KV_DTYPES = ("float32", "float16", "bfloat16")
 
 
 def model_of(config: ModelConfig, kind: str, block_size: int, num_blocks: int, **options: Any) -> BuiltModel:
@@ -70,6 +71,7 @@ HEADS = [
     window=st.sampled_from([0, 1, 5, 300]),
     kind=st.sampled_from(KINDS),
     dtype=st.sampled_from(["float32", "bfloat16"]),
+    kv_dtype=st.sampled_from(KV_DTYPES),
     block_size=st.sampled_from([8, 16, 32]),
     lengths=st.lists(st.integers(1, 90), min_size=1, max_size=6),
     longest_chunk=st.sampled_from([1, 3, 16, 70]),
@@ -81,6 +83,7 @@ def test_a_sequence_does_not_notice_its_batch(
     window: int,
     kind: str,
     dtype: str,
+    kv_dtype: str,
     block_size: int,
     lengths: list[int],
     longest_chunk: int,
@@ -91,14 +94,16 @@ def test_a_sequence_does_not_notice_its_batch(
     num_blocks = sum(-(-length // block_size) for length in lengths)
     texts = texts_of(lengths, config.vocab_size)
     driver = Driver(
-        model_of(config, kind, block_size, num_blocks, dtype=dtype, num_threads=num_threads),
+        model_of(
+            config, kind, block_size, num_blocks, dtype=dtype, kv_dtype=kv_dtype, num_threads=num_threads
+        ),
         block_size,
         num_blocks,
         seed,
     )
     sequences = [driver.add(text) for text in texts]
     driver.run_mixed(longest_chunk)
-    alone = model_of(config, kind, 16, 6, dtype=dtype, num_threads=1)
+    alone = model_of(config, kind, 16, 6, dtype=dtype, kv_dtype=kv_dtype, num_threads=1)
     assert_same_bits([driver.logits(s) for s in sequences], lone_logits(alone, texts, 16, 6))
 
 
@@ -115,14 +120,16 @@ def config_of(heads: tuple[int, int, int], windows: tuple[int, ...] = ()) -> Mod
 
 
 @pytest.mark.parametrize("window", [0, 100, 256, 300])
-@pytest.mark.parametrize("kind", ["F32", "Q8_0"])
-def test_contexts_over_several_chunks_of_kv_do_not_notice_their_batch(window: int, kind: str) -> None:
+@pytest.mark.parametrize(("kind", "kv_dtype"), [("F32", "float32"), ("F32", "float16"), ("Q8_0", "bfloat16")])
+def test_contexts_over_several_chunks_of_kv_do_not_notice_their_batch(
+    window: int, kind: str, kv_dtype: str
+) -> None:
     config = config_of((4, 2, 64), (window, 0))
     texts = texts_of([255, 256, 257, 700, 1, 513, 40], config.vocab_size)
-    driver = Driver(model_of(config, kind, 16, 140, num_threads=2), 16, 140, seed=3)
+    driver = Driver(model_of(config, kind, 16, 140, kv_dtype=kv_dtype, num_threads=2), 16, 140, seed=3)
     sequences = [driver.add(text) for text in texts]
     driver.run_mixed(longest_chunk=200)
-    alone = model_of(config, kind, 32, 70)
+    alone = model_of(config, kind, 32, 70, kv_dtype=kv_dtype)
     assert_same_bits([driver.logits(s) for s in sequences], lone_logits(alone, texts, 32, 70))
 
 

@@ -84,7 +84,7 @@ def served_model(
         cache_labels={
             "block_size": str(cache.block_size),
             "num_gpu_blocks": str(cache.num_blocks),
-            "cache_dtype": config.dtype,
+            "cache_dtype": cache.dtype,
             "enable_prefix_caching": str(cache.enable_prefix_caching),
             "gpu_memory_utilization": str(options.engine.memory.gpu_memory_utilization),
             "kv_cache_size_tokens": str(resolved.memory.num_tokens),

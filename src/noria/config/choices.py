@@ -19,6 +19,7 @@ def explain_choices(
     return (
         _device(asked, config),
         _dtype(asked, config),
+        _kv_dtype(asked, config),
         _threads(asked, hardware, config),
         _budget(sizing),
         _length(goal, sizing),
@@ -37,6 +38,17 @@ def _dtype(asked: EngineOptions, config: EngineConfig) -> Choice:
     if asked.model.dtype == AUTO:
         reason = "the default on a CPU, and the most exact" if config.device == "cpu" else "the default"
     return Choice("dtype", config.dtype, reason)
+
+
+def _kv_dtype(asked: EngineOptions, config: EngineConfig) -> Choice:
+    dtype = config.cache.dtype
+    if asked.memory.kv_cache_dtype != AUTO:
+        reason = "asked for"
+    elif dtype == config.dtype:
+        reason = "that of dtype"
+    else:
+        reason = "half of float32 to hold and to read, and finer than bfloat16"
+    return Choice("kv_cache_dtype", dtype, reason)
 
 
 def _threads(asked: EngineOptions, hardware: Hardware, config: EngineConfig) -> Choice:

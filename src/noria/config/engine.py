@@ -65,6 +65,7 @@ class CacheConfig:
     block_size: int  # tokens
     num_blocks: int
     enable_prefix_caching: bool = True
+    dtype: str = "float32"  # float32 | bfloat16 | float16
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class EngineConfig:
     model_name: str  # identifies the weights in the prefix cache's key
     scheduler: SchedulerConfig
     cache: CacheConfig
-    dtype: str  # float32 | bfloat16 | float16: of weights, activations and KV
+    dtype: str  # float32 | bfloat16 | float16: of weights
     device: str  # cpu | cuda
     num_threads: int
     seed: int  # draws the seeds of requests that state none

@@ -11,7 +11,7 @@ class Footprint:
 
     Made from a checkpoint's headers alone, so that a model which cannot fit is refused before it is read.
 
-    dtype, quantization: as asked for; the sizes below hold for these.
+    dtype, quantization: as asked for, of weights; kv_dtype: of keys and values. The sizes below hold for these.
     weights_bytes: the weights as the backend keeps them.
     kv_bytes_per_token: keys and values of one token over all layers.
     max_position: the longest sequence, in tokens, that the model and its backend can serve.
@@ -25,6 +25,7 @@ class Footprint:
     """
 
     dtype: str
+    kv_dtype: str
     weights_bytes: int
     kv_bytes_per_token: int
     max_position: int

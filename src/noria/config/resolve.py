@@ -31,6 +31,17 @@ def resolve_dtype(asked: EngineOptions, device: str) -> str:
     return "float32" if device == "cpu" else "bfloat16"
 
 
+def resolve_kv_dtype(asked: str, dtype: str, backend: str) -> str:
+    """float32 | bfloat16 | float16: what the footprint given to `resolve` must hold keys and values in.
+
+    asked: `kv_cache_dtype`. dtype: of `resolve_dtype`. backend: native | torch.
+    """
+    if asked != AUTO:
+        return asked
+    # Measured on SmolLM2-135M: float16 KV moves its distributions by a KL of 5e-7 from float32 KV.
+    return "float16" if backend == "native" else dtype
+
+
 def resolve(
     asked: EngineOptions,
     model: ModelConfig,
@@ -41,8 +52,9 @@ def resolve(
 ) -> Resolved:
     """Settings that fit each other, the model and the machine. A pure function.
 
-    footprint: of this model in the dtype of `resolve_dtype`, quantised as asked. model_name: identifies the
-    weights. others: of the same model in other formats, the mildest change first, to be advised where they help.
+    footprint: of this model in the dtypes of `resolve_dtype` and `resolve_kv_dtype`, quantised as asked.
+    model_name: identifies the weights. others: of the same model in other formats, the mildest change first, to be
+    advised where they help.
     Raises ConfigError that tells everything impossible at once, with the numbers and what would work.
     """
     dtype = resolve_dtype(asked, hardware.device)
@@ -54,10 +66,16 @@ def resolve(
         f"probed {hardware.device}, not {asked.model.device}"
     )
     max_position = min(model.max_position, footprint.max_position)
-    footprints = {(one.dtype, one.quantization): one for one in (*others, footprint)}
+    # A change of formats leaves auto to auto, so that this is told apart from a stated format.
+    is_kv_stated = asked.memory.kv_cache_dtype != AUTO
+    footprints = {
+        (one.dtype, one.quantization, one.kv_dtype if is_kv_stated else AUTO): one
+        for one in (*others, footprint)
+    }
 
     def attempt(options: EngineOptions) -> Settlement:
-        takes = footprints[resolve_dtype(options, hardware.device), options.model.quantization]
+        dtype = resolve_dtype(options, hardware.device)
+        takes = footprints[dtype, options.model.quantization, options.memory.kv_cache_dtype]
         return settle(options, max_position, hardware, takes, others)
 
     settled = attempt(asked)
@@ -68,7 +86,7 @@ def resolve(
         model=model,
         model_name=model_name,
         scheduler=_scheduler_config(asked, settled.max_num_seqs, sizing),
-        cache=CacheConfig(asked.memory.block_size, sizing.num_blocks, asked.memory.enable_prefix_caching),
+        cache=_cache_config(asked, sizing, footprint),
         dtype=dtype,
         device=hardware.device,
         num_threads=asked.threads.num_threads or hardware.num_cpus,
@@ -78,6 +96,11 @@ def resolve(
     choices = explain_choices(asked, hardware, settled.goal, sizing, config)
     memory = _memory_table(settled.demand, hardware, sizing)
     return Resolved(config, choices, memory, is_step_open(asked, hardware))
+
+
+def _cache_config(asked: EngineOptions, sizing: Sizing, footprint: Footprint) -> CacheConfig:
+    memory = asked.memory
+    return CacheConfig(memory.block_size, sizing.num_blocks, memory.enable_prefix_caching, footprint.kv_dtype)
 
 
 def _scheduler_config(asked: EngineOptions, max_num_seqs: int, sizing: Sizing) -> SchedulerConfig:

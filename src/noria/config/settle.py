@@ -9,6 +9,7 @@ from noria.config.budget import Demand, demand_of
 from noria.config.faults import Fault, Problem, Remedy
 from noria.config.footprint import Footprint
 from noria.config.hardware import Hardware
+from noria.config.option import AUTO
 from noria.config.pool import LengthGoal, Sizing, length_goal, size_by_memory, size_stated_pool
 from noria.config.step_budget import most_step_tokens
 
@@ -48,7 +49,7 @@ def settle(
         answer = size_stated_pool(goal, demand, asked.memory, hardware)
     sizing = None
     if isinstance(answer, Problem):
-        answer = _with_other_formats(answer, footprint, others)
+        answer = _with_other_formats(answer, asked, footprint, others)
         problems.append(_with_smaller_steps(answer, asked, num_seqs))
     else:
         sizing = answer
@@ -92,15 +93,25 @@ def _beyond_step(asked: EngineOptions, length: int) -> list[Problem]:
     return [Problem(Fault.BEYOND_STEP, text, remedies)]
 
 
-def _with_other_formats(problem: Problem, footprint: Footprint, others: tuple[Footprint, ...]) -> Problem:
+def _with_other_formats(
+    problem: Problem, asked: EngineOptions, footprint: Footprint, others: tuple[Footprint, ...]
+) -> Problem:
     """Where memory is short, fewer bits a number may help."""
     if problem.fault is not Fault.MEMORY:
         return problem
-    now = {"dtype": footprint.dtype, "quantization": footprint.quantization}
-    formats = ({"dtype": one.dtype, "quantization": one.quantization} for one in others)
+    now = _formats(footprint, asked)
+    formats = (_formats(one, asked) for one in others)
     changes = ({name: text for name, text in other.items() if text != now[name]} for other in formats)
     remedies = (*problem.remedies, *(Remedy(change) for change in changes if change))
     return Problem(problem.fault, problem.text, remedies, problem.otherwise)
+
+
+def _formats(footprint: Footprint, asked: EngineOptions) -> dict[str, str]:
+    """By setting. What the KV cache's is left to, auto, follows from the others."""
+    formats = {"dtype": footprint.dtype, "quantization": footprint.quantization}
+    if asked.memory.kv_cache_dtype != AUTO:
+        formats["kv_cache_dtype"] = footprint.kv_dtype
+    return formats
 
 
 def _with_smaller_steps(problem: Problem, asked: EngineOptions, num_seqs: int) -> Problem:

@@ -16,7 +16,7 @@ data-parallel-size default-chat-template-kwargs disable-log-stats disable-uvicor
 distributed-executor-backend download-dir enable-auto-tool-choice enable-expert-parallel
 enable-force-include-usage enable-log-requests enable-lora enable-request-id-headers
 enable-server-load-tracking enable-sleep-mode enable-tokenizer-info-endpoint enforce-eager hf-token
-kv-cache-dtype kv-events-config kv-offloading-backend kv-offloading-size kv-transfer-config
+kv-events-config kv-offloading-backend kv-offloading-size kv-transfer-config
 limit-mm-per-prompt load-format logits-processors lora-modules max-cpu-loras max-lora-rank max-loras
 max-num-queued-reqs max-num-queued-tokens middleware model-impl override-generation-config
 pipeline-parallel-size prefix-caching-hash-algo reasoning-parser

@@ -14,7 +14,7 @@ from noria.config.errors import ConfigError
 from noria.config.footprint import Footprint
 from noria.config.hardware import probe_cpu
 from noria.config.model import ModelConfig
-from noria.config.resolve import resolve, resolve_dtype
+from noria.config.resolve import resolve, resolve_dtype, resolve_kv_dtype
 from noria.config.resolved import Choice, Resolved
 from noria.config.step_budget import settle_step
 from noria.config.tokenizer import TokenizerSpec
@@ -108,7 +108,9 @@ def load_engine(
     config = resolved.config
     shape = cache_shape(config.model, config.cache.block_size, config.cache.num_blocks)
     backend = make_backend(
-        BackendOptions(config.dtype, config.device, config.num_threads, shape, config.quantization)
+        BackendOptions(
+            config.dtype, config.device, config.num_threads, shape, config.quantization, config.cache.dtype
+        )
     )
     model = build_model(stored, backend, config.scheduler.max_model_len)
     checkpoint.close()
@@ -139,11 +141,9 @@ def _resolved(name: str, options: EngineOptions, chosen: ChosenBackend, stored: 
     """The settings, and beside Noria's other choices those that depend on the backend."""
     hardware = probe_cpu()
     formats = Formats(resolve_dtype(options, _DEVICE), options.model.quantization)
-    lighter = [Formats("bfloat16", formats.quantization)]
-    if chosen.name == "native":
-        lighter += [Formats(formats.dtype, "w8"), Formats(formats.dtype, "w4")]
-    takes, *others = (_footprint(chosen.name, stored, one) for one in (formats, *lighter))
-    resolved = resolve(options, stored.config, hardware, takes, name, tuple(others))
+    takes = _footprint(chosen.name, stored, formats, options.memory.kv_cache_dtype)
+    others = _lighter(chosen.name, stored, formats, options.memory.kv_cache_dtype)
+    resolved = resolve(options, stored.config, hardware, takes, name, others)
     choices = _kernel_choices(chosen, options.model.isa)
     if chosen.name == "native":
         choices += format_choices(formats, stored.matrices())
@@ -159,10 +159,21 @@ def _kernel_choices(backend: ChosenBackend, isa: str) -> list[Choice]:
     return choices
 
 
-def _footprint(backend: str, stored: StoredModel, formats: Formats) -> Footprint:
+def _lighter(backend: str, stored: StoredModel, formats: Formats, kv: str) -> tuple[Footprint, ...]:
+    """In other formats that take less, the mildest change first."""
+    others = [(formats, "float16")] if kv == "float32" else []
+    others.append((Formats("bfloat16", formats.quantization), kv))
     if backend == "native":
-        return packed_footprint(stored, formats.dtype, formats.quantization, matrix_sizes(formats))
-    return footprint(stored.config, formats.dtype)
+        others += [(Formats(formats.dtype, "w8"), kv), (Formats(formats.dtype, "w4"), kv)]
+    return tuple(_footprint(backend, stored, *one) for one in others)
+
+
+def _footprint(backend: str, stored: StoredModel, formats: Formats, kv: str) -> Footprint:
+    """kv: as asked for."""
+    kv_dtype = resolve_kv_dtype(kv, formats.dtype, backend)
+    if backend == "native":
+        return packed_footprint(stored, formats.dtype, formats.quantization, matrix_sizes(formats), kv_dtype)
+    return footprint(stored.config, formats.dtype, kv_dtype)
 
 
 def loop_factory(

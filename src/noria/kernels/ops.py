@@ -103,11 +103,12 @@ class CacheShape:
 
 @dataclass(frozen=True, slots=True)
 class BackendOptions:
-    dtype: str  # float32 | bfloat16 | float16: how weights and KV are stored
+    dtype: str  # float32 | bfloat16 | float16: how weights are stored
     device: str  # cpu
     num_threads: int
     cache: CacheShape
     quantization: str = "none"  # none | w8 | w4: what weights are rounded to while they are packed
+    kv_dtype: str | None = None  # float32 | bfloat16 | float16: how KV is stored; None: as dtype says
 
 
 class MatrixRole(Enum):

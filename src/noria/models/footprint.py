@@ -1,7 +1,7 @@
 """What a model takes in memory, from its configuration alone.
 
 Weights: matrices in the serving dtype, vectors in float32, a tied table once; nothing is padded.
-KV: keys and values of a token over all layers, in the serving dtype.
+KV: keys and values of a token over all layers, in a dtype of their own.
 
 Workspace, with H hidden, Q and K query and key/value sizes over all heads, F intermediate, V vocabulary:
 
@@ -42,10 +42,15 @@ PANEL_ROWS = 2048
 PACKED_ATTENTION_BYTES = 16 * 2**20
 
 
-def footprint(config: ModelConfig, dtype: str) -> Footprint:
-    """Sizes in bytes, by the formulas above. ConfigError for an unknown dtype, ModelError for a bad model."""
-    if dtype not in _ITEM_BYTES:
-        raise ConfigError(f"dtype {dtype!r} is not supported; supported: {', '.join(_ITEM_BYTES)}")
+def footprint(config: ModelConfig, dtype: str, kv_dtype: str | None = None) -> Footprint:
+    """Sizes in bytes, by the formulas above; kv_dtype None is dtype.
+
+    ConfigError for an unknown dtype, ModelError for a bad model.
+    """
+    kv_dtype = kv_dtype or dtype
+    for one in (dtype, kv_dtype):
+        if one not in _ITEM_BYTES:
+            raise ConfigError(f"dtype {one!r} is not supported; supported: {', '.join(_ITEM_BYTES)}")
     shapes = architecture(config).shapes(config).values()
     query, kv = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
     hidden, inner, vocab = config.hidden_size, config.intermediate_size, config.vocab_size
@@ -53,8 +58,9 @@ def footprint(config: ModelConfig, dtype: str) -> Footprint:
     panel = PANEL_ROWS * max(hidden, inner, query)
     return Footprint(
         dtype=dtype,
+        kv_dtype=kv_dtype,
         weights_bytes=weights_bytes(config, dtype),
-        kv_bytes_per_token=config.num_kv_elements_per_token * _ITEM_BYTES[dtype],
+        kv_bytes_per_token=config.num_kv_elements_per_token * _ITEM_BYTES[kv_dtype],
         max_position=max_usable_position(config),
         workspace_bytes=max(ATTENTION_BYTES + _FLOAT_BYTES * panel, _FLOAT_BYTES * largest_tensor),
         workspace_bytes_per_step_token=_FLOAT_BYTES * (3 * hidden + 4 * (query + 2 * kv) + 4 * inner) + 64,
@@ -70,11 +76,11 @@ class MatrixBytes(Protocol):
 
 
 def packed_footprint(
-    model: StoredModel, dtype: str, quantization: str, matrix_bytes: MatrixBytes
+    model: StoredModel, dtype: str, quantization: str, matrix_bytes: MatrixBytes, kv_dtype: str | None = None
 ) -> Footprint:
     """As footprint, for a backend that keeps matrices in a form of its own."""
     config = model.config
-    plain = footprint(config, dtype)
+    plain = footprint(config, dtype, kv_dtype)
     weights, largest = 0, 0
     for name, shape in architecture(config).shapes(config).items():
         if len(shape) == 1:

@@ -13,7 +13,7 @@ from noria.kernels.native.formats import Formats
 from noria.kernels.native.packing import NativePacker
 from noria.kernels.native.recording import RecordingOps
 from noria.kernels.native.sampling import NativeSampler
-from noria.kernels.native.support import cache_dtype, model_obstacle
+from noria.kernels.native.support import model_obstacle
 from noria.kernels.ops import BackendOptions, Forward
 
 
@@ -21,7 +21,7 @@ class NativeBackend:
     """A kernels.ops.Backend.
 
     Weights take the form that `formats` decides on; quantised ones meet activations in int8, with a scale for each
-    32 of them. The KV cache is stored in the asked dtype (float16: see `cache_dtype`). Sums are float32.
+    32 of them. Keys and values are rounded to the asked kv_dtype as they are stored. Sums are float32.
     """
 
     def __init__(self, options: BackendOptions) -> None:
@@ -37,7 +37,7 @@ class NativeBackend:
             _native.CacheShape(
                 shape.num_layers, shape.num_kv_heads, shape.head_dim, shape.block_size, shape.num_blocks
             ),
-            cache_dtype(options.dtype),
+            options.kv_dtype or options.dtype,
         )
 
     def compile(self, forward: Forward) -> NativeProgram:

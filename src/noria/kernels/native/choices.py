@@ -6,23 +6,13 @@ from collections.abc import Sequence
 
 from noria.config.resolved import Choice
 from noria.kernels.native.formats import GROUP, QUANTISED, Formats
-from noria.kernels.native.support import cache_dtype
 from noria.kernels.ops import Matrix
 
 
 def format_choices(formats: Formats, matrices: Sequence[Matrix]) -> tuple[Choice, ...]:
     """Rows for the table at start. matrices: all of the model."""
-    choices = []
-    kept = cache_dtype(formats.dtype)
-    if kept != formats.dtype:
-        reason = f"of keys and values: this backend keeps none in {formats.dtype}, and these take as much"
-        choices.append(Choice("cache dtype", kept, reason, is_notice=True))
-    if formats.quantization != "none":
-        choices.append(_quantization(formats, matrices))
-    return tuple(choices)
-
-
-def _quantization(formats: Formats, matrices: Sequence[Matrix]) -> Choice:
+    if formats.quantization == "none":
+        return ()
     done = [one.kind for one in matrices if one.kind in QUANTISED]
     rounded = [one for one in matrices if formats.quantises(one.kind, one.shape[1])]
     widths = {one.shape[1] for one in matrices if one.kind not in QUANTISED and one.shape[1] % GROUP}
@@ -34,4 +24,4 @@ def _quantization(formats: Formats, matrices: Sequence[Matrix]) -> Choice:
         left = len(matrices) - len(rounded) - len(done)
         words.append(f"{left} stay in 16 bits: their rows of {shown} numbers are no multiple of {GROUP}")
     is_notice = len(rounded) < len(matrices)
-    return Choice("quantization", formats.quantization, "; ".join(words), is_notice)
+    return (Choice("quantization", formats.quantization, "; ".join(words), is_notice),)

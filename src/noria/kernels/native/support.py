@@ -29,11 +29,6 @@ def model_obstacle(dtype: str, head_dim: int, block_size: int) -> str | None:
     return None
 
 
-def cache_dtype(dtype: str) -> str:
-    """What keys and values are stored in. bfloat16 for float16: it takes as much and cannot overflow."""
-    return "bfloat16" if dtype == "float16" else dtype
-
-
 def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
     """What the kernel says the CPU can do; nothing where it says nothing."""
     try:

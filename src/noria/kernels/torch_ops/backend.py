@@ -26,19 +26,20 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 
 
 class TorchBackend:
-    """A kernels.ops.Backend. Weights and KV are stored in the asked dtype, everything is computed in float32."""
+    """A kernels.ops.Backend. Weights and KV are stored in the asked dtypes, everything is computed in float32."""
 
     def __init__(self, options: BackendOptions) -> None:
         """ConfigError for an unknown dtype, and where weights are to be quantised."""
-        if options.dtype not in _DTYPES:
-            raise ConfigError(f"dtype {options.dtype!r} is not supported; supported: {', '.join(_DTYPES)}")
+        kv_dtype = options.kv_dtype or options.dtype
+        for dtype in (options.dtype, kv_dtype):
+            if dtype not in _DTYPES:
+                raise ConfigError(f"dtype {dtype!r} is not supported; supported: {', '.join(_DTYPES)}")
         if options.quantization != "none":
             raise ConfigError(f"the torch backend cannot round weights to {options.quantization}")
-        dtype = _DTYPES[options.dtype]
-        self.packer = TorchPacker(dtype, options.device)
+        self.packer = TorchPacker(_DTYPES[options.dtype], options.device)
         self.sampler = ReferenceSampler()
         self._options = options
-        self._cache = KvCache(options.cache, dtype, options.device)
+        self._cache = KvCache(options.cache, _DTYPES[kv_dtype], options.device)
 
     def compile(self, forward: Forward) -> TorchProgram:
         """Find out which shapes keep a row's bits in this model's products."""

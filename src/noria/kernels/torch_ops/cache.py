@@ -31,8 +31,14 @@ class KvCache:
         return slots.unsqueeze(-2) + self._head_starts
 
     def write(self, layer: int, rows: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
-        """rows: [Hkv, T]; keys, values: [T, Hkv, D] float32, rounded to the cache's dtype."""
+        """rows: [Hkv, T]; keys, values: [T, Hkv, D] float32, rounded to the cache's dtype.
+
+        What float16 cannot hold becomes the largest number that it can; what is not finite becomes NaN there.
+        """
         for part, new in zip(self._flat[layer], (keys, values), strict=True):
+            if part.dtype == torch.float16:
+                most = torch.finfo(torch.float16).max
+                new = new.clamp(-most, most) + (new - new)
             part.index_copy_(0, rows.flatten(), new.transpose(0, 1).flatten(0, 1).to(part.dtype))
 
     def gather(self, layer: int, rows: torch.Tensor, scratch: Scratch) -> tuple[torch.Tensor, torch.Tensor]:
