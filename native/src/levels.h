@@ -28,8 +28,8 @@ const Level& current_level();
 // machine does not run it.
 void use_level(const Level& level);
 
-// Its products of seeded operands, in all formats and forms of rows and in ragged shapes, are the emulated ones' to the
-// bit. Takes about a millisecond.
+// Its products of seeded operands, in all formats, forms of rows and numbers of rows, are the emulated ones' to the
+// bit. Takes about ten milliseconds.
 bool is_proven(const Level& level);
 
 }  // namespace noria
