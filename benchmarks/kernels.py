@@ -1,6 +1,6 @@
-"""The native kernels against what the machine can do, on the matrices of SmolLM2-135M.
+"""The native kernels against what the machine can do, on the matrices of a model, with made-up weights.
 
-    python benchmarks/kernels.py [--threads 2] [--kinds Q8_0 Q4_0] [--rows 1 4 32 128]
+    python benchmarks/kernels.py [--shapes 135m] [--threads 2] [--kinds Q8_0 Q4_0] [--rows 1 4 32 128]
 
 One row of activations (decoding) reads weights that no cache holds and is set against the read bandwidth; more rows
 are set against the products a second of the kernel's inner step from registers. Bandwidth and peaks are measured in
@@ -21,7 +21,11 @@ from rich.table import Table
 
 from noria.kernels.native import _native
 
-SHAPES = ((960, 576), (576, 576), (3072, 576), (576, 1536), (49152, 576))
+# [N, K] of queries, keys and values together, of the attention's output, gate and up, down, and the head.
+SHAPES = {
+    "135m": ((960, 576), (576, 576), (3072, 576), (576, 1536), (49152, 576)),  # SmolLM2-135M
+    "1.7b": ((4096, 2048), (2048, 2048), (12288, 2048), (2048, 6144), (151936, 2048)),  # Qwen3-1.7B
+}
 FLOATS = ("float32", "bfloat16")
 # Of the inner step; all other kinds multiply bytes as they are.
 PEAKS = {"float32": "float32", "bfloat16": "float32", "Q8_0": "w8"}
@@ -54,6 +58,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     kinds = (*FLOATS, "Q8_0", "Q5_0", "Q5_1", "Q4_0", "Q4_1")
+    parser.add_argument(
+        "--shapes", choices=tuple(SHAPES), default="135m", help="the model whose matrices these are"
+    )
     parser.add_argument("--threads", type=int, default=2, help="threads that share each product")
     parser.add_argument(
         "--kinds", nargs="+", choices=kinds, default=(*FLOATS, "Q8_0", "Q4_0"), help="of weights"
@@ -68,7 +75,7 @@ def main() -> None:
     cases = [
         Case(kind, n, k, num_rows)
         for kind in arguments.kinds
-        for n, k in SHAPES
+        for n, k in SHAPES[arguments.shapes]
         for num_rows in arguments.rows
     ]
     progress = track(cases, description="kernels", console=console, transient=True)
