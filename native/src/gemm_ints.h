@@ -13,7 +13,7 @@
 
 namespace noria {
 
-// A single row passes over weights once, from memory: they are fetched so far ahead, whatever tile they belong to.
+// Few rows pass over weights once, from memory: they are fetched so far ahead, whatever tile they belong to.
 constexpr int kPrefetchBytes = 2048;
 inline void prefetch(const uint8_t* at) { __builtin_prefetch(at); }
 
@@ -149,9 +149,7 @@ class TileRun {
     const int64_t num_groups = weight_.num_groups(), stride = weight_.format.group_bytes();
     const auto* items = kernel_.items(x_) + row * x_.k;
     for (int64_t g = 0; g < num_groups; ++g, tile += stride) {
-      if constexpr (kRows == 1) {
-        for (int64_t at = 0; at < stride; at += kLineBytes) prefetch(tile + kPrefetchBytes + at);
-      }
+      for (int64_t at = 0; at < stride; at += kLineBytes) prefetch(tile + kPrefetchBytes + at);
       Ints sums[kRows][kParts];
       kernel_.template sum<kSteps>(PackedGroup<Kernel>{kernel_, tile}, items + g * kGroup, x_.k, sums);
       scales.load(weight_.format, tile);
@@ -172,10 +170,12 @@ class TileRun {
     }
   }
 
+  // Memory is asked for the same groups of the next tile: they come while this one is multiplied.
   void unpack(const uint8_t* tile, Segment& segment) const {
-    const int64_t stride = weight_.format.group_bytes();
+    const int64_t stride = weight_.format.group_bytes(), tile_bytes = weight_.tile_bytes();
     for (int64_t i = 0; i < segment.size; ++i) {
       const uint8_t* codes = tile + (segment.first + i) * stride;
+      for (int64_t at = 0; at < stride; at += kLineBytes) prefetch(codes + tile_bytes + at);
 #pragma GCC unroll 16
       for (int step = 0; step < kSteps; ++step) {
         for (int c = 0; c < kParts; ++c) segment.vectors[i][step * kParts + c] = kernel_.unpack(codes, step, c);

@@ -10,6 +10,8 @@ constexpr int64_t kOwnRows = 4;
 
 // Pieces of work that a thread should find at least, so that none waits long for the last of another's.
 constexpr int64_t kEnoughPieces = 16;
+// Of all pieces, those that threads take without asking.
+constexpr int64_t kOwnPercent = 75;
 // A smaller piece takes its panel apart for too few rows.
 constexpr int64_t kFewestRows = 16;
 
@@ -77,13 +79,19 @@ void LinearInput::convert(const float* rows, int64_t begin, int64_t end, const A
 void PanelWork::run(const Walker& walker, const PackedLinear& weight, const Activations& x, const Epilogue& epilogue) {
   const int64_t num_panels = weight.num_panels(), rows = piece_rows(x.num_rows, num_panels, walker.count);
   const int64_t num_blocks = (x.num_rows + rows - 1) / rows, num_pieces = num_panels * num_blocks;
-  // Few takes for a large head, single pieces where there are few.
-  const int64_t step = std::max<int64_t>(1, num_pieces / (walker.count * 4 * kEnoughPieces));
-  for (int64_t first = next_.take(step); first < num_pieces; first = next_.take(step)) {
-    for (int64_t piece = first; piece < std::min(first + step, num_pieces); ++piece) {
+  const auto run_pieces = [&](int64_t begin, int64_t end) {
+    for (int64_t piece = begin; piece < end; ++piece) {
       const int64_t row = piece % num_blocks * rows;
       gemm_block(weight, x, piece / num_blocks, row, std::min(row + rows, x.num_rows), epilogue);
     }
+  };
+  // Most of its share a thread takes in one piece, since a stream of neighbouring panels is what memory gives fastest;
+  // the rest goes to whoever is there first, in few takes where there are many.
+  const int64_t own = num_pieces * kOwnPercent / 100 / walker.count, shared = own * walker.count;
+  run_pieces(own * walker.index, own * (walker.index + 1));
+  const int64_t step = std::max<int64_t>(1, (num_pieces - shared) / (walker.count * kEnoughPieces));
+  for (int64_t begin = next_.take(step); begin < num_pieces - shared; begin = next_.take(step)) {
+    run_pieces(shared + begin, shared + std::min(begin + step, num_pieces - shared));
   }
 }
 
