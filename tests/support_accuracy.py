@@ -1,8 +1,9 @@
-"""The embedded model on a fixed text: what is compared by tests of accuracy."""
+"""The embedded model on a fixed text of our own: what tests of accuracy compare."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,57 +16,9 @@ from noria.models.rope import rope_table
 from noria.models.stored import StoredModel
 from support_batches import Driver
 
-TEXT = """\
-A noria is a wheel that lifts water. It stands in a river, and the river itself turns it: paddles on the rim catch \
-the current, and buckets between them are filled at the bottom and emptied at the top, into a channel that leads the \
-water away to gardens and fields. No animal has to walk in a circle, and nobody has to carry anything. As long as \
-the river flows, the wheel goes round, by day and by night, and its slow creaking can be heard far away.
-
-The largest of these wheels stand in the city of Hama, on the Orontes. The tallest measures about twenty metres \
-across. They are made of wood, which swells in the water and keeps the joints tight, and every year some of the \
-boards have to be replaced by carpenters who learned the trade from their fathers. In the middle of the nineteenth \
-century more than thirty of them were at work; today seventeen remain, and most are turned for visitors only.
-
-How much water does such a wheel lift? Suppose that it has 120 buckets, that each holds 8 litres, and that it goes \
-round three times a minute. Then it lifts 120 * 8 * 3 = 2880 litres a minute, or about 173 cubic metres an hour. A \
-part of it is spilled on the way, so that a careful farmer would count on two thirds of that.
-
-Dear Miriam,
-
-Thank you for your letter. We arrived here on Tuesday after two days on the train, and the children slept through \
-most of it. The house is small but dry, and from the kitchen window we see the river and, on the other bank, the old \
-mill. Yesterday I asked the neighbour whether it still works. He laughed and said that his grandmother was the last \
-person to bring corn there; since then the swallows have had it to themselves. He has promised to show us the inside \
-before the winter, if somebody can find the key. Anna wants to know if there are ghosts. Jonas wants to know how the \
-stones are turned, and whether they could be turned by a bicycle. I said that we would find out.
-
-Could you send us the blue coat and the two books that I left on the shelf by the stairs? There is no hurry. Give my \
-love to Paul, and tell him that the apples at the market cost twice as much here as they do at home.
-
-Questions and answers
-
-Q: What is the difference between a water wheel and a turbine?
-A: A water wheel turns slowly and uses the weight or the push of the water at its rim. A turbine turns fast, is \
-surrounded by the water, and takes energy from its pressure as well as from its speed.
-
-Q: Which of them is better?
-A: For making electricity, the turbine: it is smaller for the same power and loses less. A wheel is easy to build and \
-to repair, works with a small fall, and lets fish pass. Where a few kilowatts are enough, it may be the better choice.
-
-Q: How is the power of a stream found?
-A: Multiply the flow in cubic metres a second by the fall in metres and by 9.81; the result is in kilowatts. A stream \
-with a flow of 0.2 cubic metres a second and a fall of 3 metres has 0.2 * 3 * 9.81 = 5.9 kilowatts, of which a good \
-wheel delivers about 4.
-
-Three things to remember: first, measure the flow in the dry season and not after rain; second, ask who owns the \
-bank; third, keep the leaves out of the channel.
-
-def lifted(buckets, litres, turns_per_minute):
-    per_minute = buckets * litres * turns_per_minute
-    return per_minute * 60 / 1000
-
-print(lifted(120, 8, 3))  # 172.8
-"""
+TEXT = (Path(__file__).parent / "two_thousand_tokens.txt").read_text(encoding="utf-8")
+NUM_TOKENS = 2000
+NUM_CHUNK = 200  # tokens at a time: the logits of a whole text are large
 
 
 @dataclass(frozen=True)
@@ -105,23 +58,74 @@ class Runs:
         self.forward = program.run
 
 
-def log_probabilities(
-    reader: Any,
-    stored: StoredModel,
-    token_ids: list[int],
-    quantization: str = "none",
-    kv_dtype: str = "float32",
-) -> np.ndarray:
-    """[n, V] float64: of what follows each token."""
-    num_blocks = -(-len(token_ids) // 16)
-    shape = cache_shape(stored.config, 16, num_blocks)
-    backend = load_backend("native")(BackendOptions("float32", "cpu", 2, shape, quantization, kv_dtype))
-    rope = backend.packer.pack_rope(rope_table(stored.config, len(token_ids)))
-    model = architecture(stored.config)(stored.config, reader, backend.packer, rope)
-    driver = Driver(Runs(backend.compile(model.forward)), 16, num_blocks)
-    logits = driver.run_alone(driver.add(token_ids)).astype(np.float64)
-    logits -= logits.max(-1, keepdims=True)
-    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+class Reading:
+    """A model on its way through the text."""
+
+    def __init__(
+        self,
+        reader: Any,
+        stored: StoredModel,
+        token_ids: list[int],
+        *,
+        quantization: str = "none",
+        kv_dtype: str = "float32",
+    ) -> None:
+        num_blocks = -(-len(token_ids) // 16)
+        shape = cache_shape(stored.config, 16, num_blocks)
+        options = BackendOptions("float32", "cpu", 2, shape, quantization, kv_dtype)
+        backend = load_backend("native")(options)
+        rope = backend.packer.pack_rope(rope_table(stored.config, len(token_ids)))
+        model = architecture(stored.config)(stored.config, reader, backend.packer, rope)
+        self._runs = Runs(backend.compile(model.forward))
+        self._driver = Driver(self._runs, 16, num_blocks)
+        self._sequence = self._driver.add(token_ids)
+
+    def next(self, num_tokens: int) -> np.ndarray:
+        """The log-probabilities [n, V] float64 of what follows each of the next n tokens."""
+        logits = self._driver.advance(self._sequence, num_tokens).astype(np.float64)
+        logits -= logits.max(-1, keepdims=True)
+        return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+
+
+class Comparison:
+    """Of one model with the exact one over the same tokens, gathered chunk by chunk."""
+
+    def __init__(self) -> None:
+        self._divergences: list[np.ndarray] = []
+        self._agreed: list[np.ndarray] = []
+        self._surprises: list[np.ndarray] = []
+
+    def add(self, found: np.ndarray, exact: np.ndarray, followers: list[int]) -> None:
+        """Log-probabilities [n, V] of both, and the n tokens that follow; n - 1 at the text's end."""
+        self._divergences.append((np.exp(exact) * (exact - found)).sum(-1))
+        self._agreed.append(found.argmax(-1) == exact.argmax(-1))
+        at = (np.arange(len(followers)), followers)
+        self._surprises.append(np.stack([-found[at], -exact[at]]))
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(map(len, self._agreed))
+
+    @property
+    def divergence(self) -> float:
+        """Mean KL in nats a token."""
+        return float(np.concatenate(self._divergences).mean())
+
+    @property
+    def agreement(self) -> float:
+        """Share of the tokens whose likeliest successor is the same."""
+        return float(np.concatenate(self._agreed).mean())
+
+    @property
+    def perplexity_ratio(self) -> float:
+        found, exact = np.concatenate(self._surprises, axis=1).mean(-1)
+        return float(np.exp(found - exact))
+
+    def __str__(self) -> str:
+        return (
+            f"over {self.num_tokens} tokens: KL {self.divergence:.5f} nats a token, the same first choice at "
+            f"{self.agreement:.1%}, perplexity times {self.perplexity_ratio:.5f}"
+        )
 
 
 @dataclass(frozen=True)

@@ -76,6 +76,19 @@ class Driver:
             self._computed[sequence] += num_new
             self._logits[sequence].append(part)
 
+    def advance(self, sequence: int, num_tokens: int) -> np.ndarray:
+        """The logits of the next tokens, which are not kept: for texts whose logits would not fit."""
+        logits = self._model.forward(self.batch([(sequence, num_tokens)]))
+        self._computed[sequence] += num_tokens
+        return logits
+
+    def preempt(self, sequence: int) -> None:
+        """Give its blocks to whoever comes next; all of it is to be computed again."""
+        self._free.extend(self.rng.permutation(self._tables[sequence]).tolist())
+        self._tables[sequence] = []
+        self._computed[sequence] = 0
+        self._logits[sequence] = []
+
     def run_alone(self, sequence: int) -> np.ndarray:
         """All that remains, in one go and by itself; -> its logits."""
         self.step([(sequence, self.remaining(sequence))])

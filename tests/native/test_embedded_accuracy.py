@@ -1,52 +1,71 @@
-"""How far int8 activations and the KV cache's format move the embedded model, on a fixed text."""
+"""How far int8 activations, rounded weights and the KV cache move the embedded model from its numbers in float32.
+
+Models as small as this one are the hardest to round.
+"""
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import dataclass
+
 import pytest
 
 from noria.config.resolve import resolve_kv_dtype
 from noria.loaders.resolve import open_checkpoint
 from noria.models.stored import StoredModel
 from noria.tokenize.tokenizer import build_tokenizer
-from support_accuracy import TEXT, WidenedModel, log_probabilities
+from support_accuracy import NUM_CHUNK, NUM_TOKENS, TEXT, Comparison, Reading, ShuffledModel, WidenedModel
 from support_embedded import embedded_model
 
 
+@dataclass(frozen=True)
+class Limits:
+    num_tokens: int
+    divergence: float  # mean KL, nats a token
+    agreement: float  # share of tokens whose likeliest successor is the same
+    perplexity: float  # how far its ratio to that of the exact model is from 1
+
+
+# Measured: 0.0011, 98.0 % and 0.9998 as served, 0.0016, 97.2 % and 0.9994 for w8, 0.22, 73.5 % and 1.211 for w4.
+LIMITS = {
+    "as served": Limits(2000, 2e-3, 0.95, 0.005),
+    "w8": Limits(600, 3e-3, 0.95, 0.005),
+    "w4": Limits(600, 0.24, 0.7, 0.25),
+    # On float weights: beside quantised ones the smallest change draws the rounding of activations anew.
+    "KV in float16": Limits(400, 1e-5, 0.98, 0.001),
+}
+
+
 @pytest.fixture(scope="module")
-def pair() -> tuple[np.ndarray, np.ndarray, list[int]]:
-    """Log-probabilities of the model as it is served by default and of its numbers in float32; the text's ids."""
+def comparisons() -> dict[str, Comparison]:
+    """By the name of what is compared. All read side by side, so that the exact model reads once."""
     checkpoint = open_checkpoint(str(embedded_model()))
-    token_ids = build_tokenizer(checkpoint.tokenizer).encode(TEXT)
+    token_ids = build_tokenizer(checkpoint.tokenizer).encode(TEXT)[:NUM_TOKENS]
+    assert len(token_ids) == NUM_TOKENS
     stored = StoredModel(checkpoint)
-    kv_dtype = resolve_kv_dtype("auto", "float32", "native")
-    quantised = log_probabilities(stored, stored, token_ids, kv_dtype=kv_dtype)
-    return quantised, log_probabilities(WidenedModel(stored), stored, token_ids), token_ids
+    exact = Reading(WidenedModel(stored), stored, token_ids)
+    by_default = resolve_kv_dtype("auto", "float32", "native")
+    readings = {
+        "as served": Reading(stored, stored, token_ids, kv_dtype=by_default),
+        "KV in float16": Reading(WidenedModel(stored), stored, token_ids, kv_dtype="float16"),
+    }
+    shuffled = ShuffledModel(stored)
+    for quantization in ("w8", "w4"):
+        readings[quantization] = Reading(shuffled, stored, token_ids, quantization=quantization)
+    found = {name: Comparison() for name in readings}
+    for start in range(0, NUM_TOKENS, NUM_CHUNK):
+        expected = exact.next(NUM_CHUNK)
+        followers = token_ids[start + 1 : start + 1 + NUM_CHUNK]
+        for name, reading in readings.items():
+            if start < LIMITS[name].num_tokens:
+                found[name].add(reading.next(NUM_CHUNK), expected, followers)
+    return found
 
 
-def test_the_distributions_are_close(pair: tuple[np.ndarray, np.ndarray, list[int]]) -> None:
-    quantised, exact, token_ids = pair
-    assert len(token_ids) > 400
-    divergence = (np.exp(exact) * (exact - quantised)).sum(-1)
-    assert divergence.mean() < 2e-3
-    assert (quantised.argmax(-1) == exact.argmax(-1)).mean() > 0.95
-
-
-def test_the_perplexity_is_the_same_within_half_a_percent(
-    pair: tuple[np.ndarray, np.ndarray, list[int]],
-) -> None:
-    quantised, exact, token_ids = pair
-    follows = (np.arange(len(token_ids) - 1), token_ids[1:])
-    found, expected = (np.exp(-one[follows].mean()) for one in (quantised, exact))
-    assert abs(found / expected - 1) < 0.005
-
-
-def test_keys_and_values_of_16_bits_hardly_move_the_distributions(
-    pair: tuple[np.ndarray, np.ndarray, list[int]],
-) -> None:
-    """On float weights: beside quantised ones the smallest change draws the rounding of activations anew."""
-    _, exact, token_ids = pair
-    stored = StoredModel(open_checkpoint(str(embedded_model())))
-    rounded = log_probabilities(WidenedModel(stored), stored, token_ids, kv_dtype="float16")
-    divergence = (np.exp(exact) * (exact - rounded)).sum(-1)
-    assert 0 < divergence.mean() < 1e-5
+@pytest.mark.parametrize("name", LIMITS)
+def test_what_is_rounded_stays_within_limits(name: str, comparisons: dict[str, Comparison]) -> None:
+    compared, limits = comparisons[name], LIMITS[name]
+    print(f"{name} {compared}")
+    assert compared.num_tokens == limits.num_tokens
+    assert 0 < compared.divergence < limits.divergence
+    assert compared.agreement > limits.agreement
+    assert abs(compared.perplexity_ratio - 1) < limits.perplexity
