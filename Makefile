@@ -24,7 +24,8 @@ SANITIZERS = LD_PRELOAD=$(RUNTIMES) \
 	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 # Every kernel and binding; not what runs whole models for their answers' sake, nor what limits memory.
 UNCHECKED_TESTS := embedded_accuracy without_torch out_of_memory loading_memory
-CHECKED_TESTS := tests/native $(UNCHECKED_TESTS:%=--ignore tests/native/test_%.py)
+CHECKED_TESTS := tests/native tests/kernels/test_same_bits.py tests/kernels/test_against_float64.py -k native \
+	$(UNCHECKED_TESTS:%=--ignore tests/native/test_%.py)
 
 .PHONY: demo test lint sanitize benchmark clean
 

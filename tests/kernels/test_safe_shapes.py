@@ -1,4 +1,4 @@
-"""The trials find shapes that keep a row's bits, whatever the matrix library does."""
+"""The trials find shapes that keep a row's bits, whatever the matrix library does; functions need none."""
 
 from __future__ import annotations
 
@@ -127,3 +127,20 @@ def test_numbers_for_a_trial_do_not_repeat_within_a_row() -> None:
     assert numbers.shape == (40, 3001)
     assert all(len(row.unique()) > 2900 for row in numbers)
     assert float(numbers.abs().max()) <= 0.5
+
+
+@pytest.mark.parametrize("name", ["exp", "tanh", "sqrt"])
+def test_a_function_gives_a_number_the_same_bits_at_every_place(name: str) -> None:
+    function = getattr(torch, name)
+    x = (torch.rand(5000, generator=torch.Generator().manual_seed(1)) + 0.001) * 20
+    one_by_one = torch.cat([function(number) for number in x.split(1)])
+    before = torch.get_num_threads()
+    try:
+        for num_threads in (1, 2, 3):
+            torch.set_num_threads(num_threads)
+            for start in range(0, 40, 3):
+                for length in (1, 2, 7, 8, 9, 31, 33, 1000, 4900):
+                    piece = slice(start, start + length)
+                    assert torch.equal(function(x[piece]), one_by_one[piece])
+    finally:
+        torch.set_num_threads(before)
