@@ -95,6 +95,7 @@ void put_blocks(const LinearWeight& weight, int64_t first, const std::string& na
   RowCodes codes;
   for (size_t i = 0; i < rows.shape(0); ++i) {
     unpack_row(type, rows.data() + i * rows.shape(1), k, codes);
+    check_codes(type.format, i, codes);
     place_codes(weight.view(), first + i, codes);
   }
 }
@@ -116,6 +117,7 @@ void put_codes(const LinearWeight& weight, int64_t first, const ByteMatrix& code
     row.codes.assign(codes.data() + i * view.k, codes.data() + (i + 1) * view.k);
     row.scales.assign(scales.data() + i * num_groups, scales.data() + (i + 1) * num_groups);
     if (minima) row.minima.assign(minima->data() + i * num_groups, minima->data() + (i + 1) * num_groups);
+    check_codes(format, i, row);
     place_codes(view, first + i, row);
   }
 }

@@ -23,8 +23,8 @@ constexpr WeightFormat kRoundedW4 = {WeightKind::kW4, kWeightGroup, 0, true, Sca
 // Eight numbers at a time. row, out: [k]
 void widen_row_avx2(FloatKind kind, const uint8_t* row, int64_t k, float* out);
 
-// The index of the first number that is not within +-kLargestHalf, NaN among them; k where all are.
-int64_t first_beyond_halves_avx2(const float* row, int64_t k);
+// The index of the first number that is not within +-largest, NaN among them; k where all are.
+int64_t first_beyond_avx2(const float* row, int64_t k, float largest);
 
 // row: [k] within +-kLargestHalf, k a multiple of 32. The scales and minima given are halves.
 void quantise_w8_row_avx2(const float* row, int64_t k, RowCodes& out);

@@ -128,11 +128,11 @@ void widen_row_avx2(FloatKind kind, const uint8_t* row, int64_t k, float* out) {
   std::copy_n(wide, k - i, out + i);
 }
 
-int64_t first_beyond_halves_avx2(const float* row, int64_t k) {
-  const auto fits = [](float x) { return std::fabs(x) <= kLargestHalf; };
+int64_t first_beyond_avx2(const float* row, int64_t k, float largest) {
+  const auto fits = [largest](float x) { return std::fabs(x) <= largest; };
   int64_t i = 0;
   for (; i + 8 <= k; i += 8) {
-    const __m256 within = _mm256_cmp_ps(magnitude(F8::load(row + i)).v, _mm256_set1_ps(kLargestHalf), _CMP_LE_OQ);
+    const __m256 within = _mm256_cmp_ps(magnitude(F8::load(row + i)).v, _mm256_set1_ps(largest), _CMP_LE_OQ);
     if (_mm256_movemask_ps(within) != 0xff) break;
   }
   while (i < k && fits(row[i])) ++i;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
+#include <limits>
 #include <sstream>
 #include <stdexcept>
 #include <vector>
@@ -14,10 +14,17 @@ namespace {
 
 // Rows that a thread takes at once: those of one tile, whose lines they share.
 constexpr int64_t kRunRows = kTileColumns;
+constexpr float kLargestBf16 = 0x1.fep127f;
 
 bool is_own_kind(FloatKind kind, WeightKind weight) {
   return (kind == FloatKind::kF16 && weight == WeightKind::kF16) ||
          (kind == FloatKind::kBf16 && weight == WeightKind::kBf16);
+}
+
+// What a weight can hold. The scales and minima of quantised ones are halves.
+float largest_of(WeightKind kind) {
+  if (kind == WeightKind::kF32) return std::numeric_limits<float>::max();
+  return kind == WeightKind::kBf16 ? kLargestBf16 : kLargestHalf;
 }
 
 // A thread's own room. All of it is taken at first: threads of a pool must not throw.
@@ -35,7 +42,12 @@ struct Scratch {
 class Putting {
  public:
   Putting(const PackedLinear& weight, int64_t first, const StoredRows& rows, int num_threads)
-      : weight_(weight), first_(first), rows_(rows), first_bad_(rows.num_rows), scratch_(num_threads, Scratch(weight.k)) {}
+      : weight_(weight),
+        first_(first),
+        rows_(rows),
+        largest_(largest_of(weight.format.kind)),
+        first_bad_(rows.num_rows),
+        scratch_(num_threads, Scratch(weight.k)) {}
 
   // By every thread of a pool.
   void run(int thread_index) {
@@ -49,10 +61,10 @@ class Putting {
     if (row == rows_.num_rows) return;
     std::vector<float> wide(weight_.k);
     widen_row_avx2(rows_.kind, rows_.row(row, weight_.k), weight_.k, wide.data());
-    const int64_t at = first_beyond_halves_avx2(wide.data(), weight_.k);
+    const int64_t at = first_beyond_avx2(wide.data(), weight_.k, largest_);
     std::ostringstream text;
     text << "number " << at << " of row " << row << " is " << wide[at] << "; only finite numbers up to "
-         << kLargestHalf << " can be stored so";
+         << largest_ << " can be stored so";
     throw std::invalid_argument(text.str());
   }
 
@@ -61,10 +73,9 @@ class Putting {
     std::vector<float>& wide = own.wide;
     const WeightKind kind = weight_.format.kind;
     const uint8_t* stored = rows_.row(row, weight_.k);
-    if (is_own_kind(rows_.kind, kind)) return place_halves(weight_, first_ + row, stored);
     widen_row_avx2(rows_.kind, stored, weight_.k, wide.data());
-    const bool takes_halves = kind == WeightKind::kF16 || weight_.format.is_quantised();
-    if (takes_halves && first_beyond_halves_avx2(wide.data(), weight_.k) < weight_.k) return note_bad(row);
+    if (first_beyond_avx2(wide.data(), weight_.k, largest_) < weight_.k) return note_bad(row);
+    if (is_own_kind(rows_.kind, kind)) return place_halves(weight_, first_ + row, stored);
     if (!weight_.format.is_quantised()) return place_floats(weight_, first_ + row, wide.data());
     (kind == WeightKind::kW8 ? quantise_w8_row_avx2 : quantise_w4_row_avx2)(wide.data(), weight_.k, own.codes);
     place_codes(weight_, first_ + row, own.codes);
@@ -79,6 +90,7 @@ class Putting {
   const PackedLinear& weight_;
   const int64_t first_;
   const StoredRows& rows_;
+  const float largest_;
   Counter next_;
   std::atomic<int64_t> first_bad_;
   std::vector<Scratch> scratch_;

@@ -27,7 +27,7 @@ struct StoredRows {
 
 // Rows [first, first + num_rows) of the weight, rounded to its format by all threads of the pool: floats to nearest
 // even, w8 and w4 as quantise_weights.h has it. A weight of the rows' own kind takes them as they are, bit for bit.
-// Throws std::invalid_argument that names the first row with a number that the format cannot hold.
+// Throws std::invalid_argument that names the first row with a number that the format cannot hold or is not finite.
 void put_stored_rows(Pool& pool, const PackedLinear& weight, int64_t first, const StoredRows& rows);
 
 }  // namespace noria

@@ -162,14 +162,17 @@ void place_halves(const PackedLinear& weight, int64_t row, const uint8_t* bits) 
   for (int64_t i = 0; i < weight.k; ++i) std::memcpy(column.half(i), bits + 2 * i, 2);
 }
 
-void place_codes(const PackedLinear& weight, int64_t row, const RowCodes& codes) {
-  const WeightFormat& format = weight.format;
+void check_codes(const WeightFormat& format, int64_t row, const RowCodes& codes) {
   uint8_t seen = 0;
   for (const uint8_t code : codes.codes) seen |= code;
   refuse(seen >> format.code_bits != 0, "a code has more than the format's " + std::to_string(format.code_bits) +
                                             " bits");
   refuse_infinite("scale", row, codes.scales);
   refuse_infinite("minimum", row, codes.minima);
+}
+
+void place_codes(const PackedLinear& weight, int64_t row, const RowCodes& codes) {
+  const WeightFormat& format = weight.format;
   const int64_t column = weight.column_of(row);
   for (int64_t g = 0; g < weight.num_groups(); ++g) {
     const GroupView group = group_of(weight, column, g);

@@ -91,7 +91,11 @@ void place_floats(const PackedLinear& weight, int64_t row, const float* values);
 // BF16 and F16, as they are. bits: [k] of 2 bytes, at any address.
 void place_halves(const PackedLinear& weight, int64_t row, const uint8_t* bits);
 
-// W8 and W4. Throws std::invalid_argument for a code that does not fit and for a scale or minimum that is not finite.
+// Throws std::invalid_argument for a code that does not fit and for a scale or minimum that is not finite. row: which
+// one it is of those that came together, for the message.
+void check_codes(const WeightFormat& format, int64_t row, const RowCodes& codes);
+
+// W8 and W4, of codes that check_codes has passed or that were made here. Throws nothing.
 void place_codes(const PackedLinear& weight, int64_t row, const RowCodes& codes);
 
 // values: [n].

@@ -57,6 +57,16 @@ def test_any_tensor_of_another_shape_is_named_with_both_shapes_and_nothing_is_re
             assert file.reads == []
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("name", ["model.norm.weight", "model.layers.1.mlp.up_proj.weight"])
+def test_a_tensor_with_numbers_that_are_not_finite_is_named(name: str, bad: float) -> None:
+    file = random_file(small_config())
+    file.arrays[name].reshape(-1)[[3, 40]] = bad
+    size = file.arrays[name].size
+    with pytest.raises(ModelError, match=f"memory: tensor {name}: 2 of its {size} numbers are not finite"):
+        load(file, 16, 4)
+
+
 @pytest.mark.parametrize(
     "name", ["model.layers.0.self_attn.q_proj.bias", "model.layers.2.mlp.up_proj.weight", "x"]
 )

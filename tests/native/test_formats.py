@@ -20,7 +20,7 @@ from noria.models.rope import rope_table
 from noria.models.stored import StoredModel
 from support_batches import Driver
 from support_models import MemoryFile, load, random_file, small_config
-from support_quantised import quantised_file
+from support_quantised import QuantisedFile, quantised_file
 
 WIDE: dict[str, Any] = {"hidden_size": 256, "intermediate_size": 512, "num_heads": 8, "head_dim": 32}
 BIASES: dict[str, Any] = {"qkv_bias": True, "output_bias": True, "mlp_bias": True}
@@ -136,6 +136,35 @@ def test_what_a_format_cannot_hold_is_refused_with_the_tensors_name(options: dic
     message = f"memory: tensor {name}: number 5 of row 3 is nan; only finite numbers up to 65504"
     with pytest.raises(ModelError, match=message):
         built(file, **options)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("kind", ["F32", "F16", "BF16"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_floats_that_are_not_finite_are_refused_with_the_tensors_name(
+    dtype: str, kind: str, bad: float
+) -> None:
+    name = "model.layers.0.mlp.down_proj.weight"
+    whole = random_file(small_config(**WIDE))
+    whole.arrays[name][7, 250] = bad
+    file = QuantisedFile(whole, {} if kind == "F32" else {name: kind})
+    with pytest.raises(ModelError, match=f"memory: tensor {name}: number 250 of row 7 is {bad}; only finite"):
+        built(file, dtype=dtype)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("what", ["scale", "minimum"])
+def test_quantised_blocks_that_are_not_finite_are_refused_with_the_tensors_name(
+    what: str, bad: float
+) -> None:
+    name = "model.layers.1.self_attn.v_proj.weight"
+    whole = random_file(small_config(**WIDE))
+    file = QuantisedFile(whole, {other: "Q4_1" for other in whole.arrays if whole.arrays[other].ndim == 2})
+    row_bytes = 256 // 32 * 20
+    at = 3 * row_bytes + 20 + (2 if what == "minimum" else 0)  # the second block of row 3
+    file.read_raw(name)[at : at + 2] = np.array([bad], np.float16).view(np.uint8)
+    with pytest.raises(ModelError, match=f"memory: tensor {name}: the {what} of group 1 in row 3 is {bad}"):
+        built(file)
 
 
 def told(file: MemoryFile, formats: Formats) -> list[tuple[str, str, str, bool]]:

@@ -69,7 +69,7 @@ def test_a_scale_that_is_not_finite_is_refused_with_its_place(bad: float) -> Non
     rows = np.zeros((3, 3 * 34), np.uint8)
     rows[1, 68:70] = np.array([bad], np.float16).view(np.uint8)
     weight = _native.LinearWeight.of_blocks("Q8_0", 8, 96)
-    with pytest.raises(ValueError, match=f"the scale of group 2 in row 5 is {bad}"):
+    with pytest.raises(ValueError, match=f"the scale of group 2 in row 1 is {bad}"):
         weight.put_blocks(4, "Q8_0", rows)
 
 

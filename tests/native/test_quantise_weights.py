@@ -109,6 +109,9 @@ def test_numbers_in_their_own_format_stay_bit_for_bit(
     num_bytes = 4 if kind == "F32" else 2
     raw = np.random.default_rng(seed).integers(0, 256, (half * 2, k * num_bytes), np.uint8)
     dtype = {"F16": "float16", "BF16": "bfloat16", "F32": "float32"}[kind]
+    bits = raw.view(f"u{num_bytes}")
+    exponent = {"F16": 0x7C00, "BF16": 0x7F80, "F32": 0x7F800000}[kind]
+    bits[bits & exponent == exponent] ^= 1 << exponent.bit_length() - 2  # of what is not finite
     weight = _native.LinearWeight.of_floats(dtype, half * 2, k, glu=glu)
     weight.put_stored(POOL, 0, kind, raw)
     found = weight.read(0, half * 2)

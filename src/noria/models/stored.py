@@ -92,11 +92,21 @@ class StoredModel:
         return self._file.tensors[self._names.file_name(name)]
 
     def floats(self, name: str) -> np.ndarray:
-        """The tensor in the ops' order, float32. Each is to be read once, in whichever form."""
-        return self._read(name, self._file.read(self._names.file_name(name)))
+        """The tensor in the ops' order, float32. Each is to be read once, in whichever form.
+
+        Raises ModelError for one with numbers that are not finite: they would spoil every answer.
+        """
+        array = self._file.read(self._names.file_name(name))
+        if not np.isfinite((array.min(), array.max())).all():  # NaN is both; no second array is made
+            num_bad = np.count_nonzero(~np.isfinite(array))
+            raise ModelError(
+                f"{self.where(name)}: {num_bad} of its {array.size} numbers are not finite; "
+                f"fetch or convert the file again"
+            )
+        return self._read(name, array)
 
     def raw(self, name: str) -> np.ndarray:
-        """The matrix's bytes in the ops' order, [rows, bytes of a row] uint8."""
+        """The matrix's bytes in the ops' order, [rows, bytes of a row] uint8, unchecked."""
         raw = self._file.read_raw(self._names.file_name(name))
         return self._read(name, raw.reshape(self.tensor(name).shape[0], -1))
 

@@ -77,25 +77,23 @@ class NativePacker:
         weight = _maker(form)(form, num_rows, width, glu=is_glu, bias=bias is not None)
         first = 0
         for part in parts:
-            if form in QUANTISED:
-                weight.put_blocks(first, form, np.ascontiguousarray(part.stored()))
-            else:
-                self._put_floats(weight, first, part)
+            try:
+                self._put(weight, first, form, part)
+            except ValueError as error:  # a number that is not finite, or too large for the form
+                raise ModelError(f"{part.where}: {error}") from None
             first += part.shape[0]
         if bias is not None:
             weight.put_bias(np.ascontiguousarray(bias, np.float32))
         return weight
 
-    def _put_floats(self, weight: _native.LinearWeight, first: int, part: Matrix) -> None:
-        kind = part.kind
-        if kind in _FLOATS:
-            rows = np.ascontiguousarray(part.stored())
+    def _put(self, weight: _native.LinearWeight, first: int, form: str, part: Matrix) -> None:
+        if form in QUANTISED:
+            weight.put_blocks(first, form, np.ascontiguousarray(part.stored()))
+        elif part.kind in _FLOATS:
+            weight.put_stored(self._pool, first, part.kind, np.ascontiguousarray(part.stored()))
         else:
-            kind, rows = "F32", np.ascontiguousarray(part.floats(), np.float32).view(np.uint8)
-        try:
-            weight.put_stored(self._pool, first, kind, rows)
-        except ValueError as error:
-            raise ModelError(f"{part.where}: {error}") from None
+            rows = np.ascontiguousarray(part.floats(), np.float32)
+            weight.put_stored(self._pool, first, "F32", rows.view(np.uint8))
 
 
 def is_quantised(form: str) -> bool:
