@@ -31,7 +31,16 @@ def projection(heads: Any, weights: list[Any] | None = None) -> Any:
     return _native.Qkv([floats(64)] if weights is None else weights, heads, rope, None, None)
 
 
-@pytest.mark.parametrize("what", ["weights_take_or_refuse", "plans_run_or_refuse"])
+@pytest.mark.parametrize(
+    "what",
+    [
+        "weights_take_or_refuse",
+        "products_run_or_refuse",
+        "stored_floats_are_taken_or_refused",
+        "plans_run_or_refuse",
+        "samplers_choose_or_refuse",
+    ],
+)
 def test_any_arguments_are_taken_or_refused_with_a_reason(what: str) -> None:
     assert run_child(f"import support_native_fuzz as f; f.{what}(); print('through')").endswith("through\n")
 
