@@ -81,6 +81,9 @@ void put_stored(const LinearWeight& weight, Pool& pool, int64_t first, const std
   const StoredRows stored{float_kind(kind), rows.data(), static_cast<int64_t>(rows.shape(0))};
   expect_rows(weight, first, stored.num_rows);
   expect(rows.shape(1), weight.view().k * item_bytes(stored.kind), "bytes in a row");
+  const WeightFormat& format = weight.view().format;
+  expect_kind(!format.is_quantised() || is_same(format, kRoundedW8) || is_same(format, kRoundedW4),
+              "numbers to be rounded");
   const nb::gil_scoped_release release;
   put_stored_rows(pool, weight.view(), first, stored);
 }

@@ -166,6 +166,11 @@ def test_what_does_not_fit_is_refused_with_the_numbers() -> None:
         weight.put_stored(POOL, 3, "F32", np.zeros((2, 256), np.uint8))
     with pytest.raises(ValueError, match="F32, F16 or BF16, not F64"):
         weight.put_stored(POOL, 0, "F64", np.zeros((1, 512), np.uint8))
+    for stored, k in (("Q4_0", 64), ("Q5_1", 64), ("Q6_K", 256)):
+        with pytest.raises(ValueError, match="does not take numbers to be rounded"):
+            _native.LinearWeight.of_blocks(stored, 1, k).put_stored(
+                POOL, 0, "F16", np.zeros((1, 2 * k), np.uint8)
+            )
     with pytest.raises(ValueError, match="rounded to w8 or w4, not to w2"):
         _native.LinearWeight.of_rounded("w2", 4, 64)
     with pytest.raises(ValueError, match="no multiple of 32"):
