@@ -64,6 +64,15 @@ std::pair<float, float> weigh(float* scores, int num_groups, Seen seen) {
   return {peak, sum_of(total)};
 }
 
+// A token's weight takes in the scale of its value.
+template <class Stored>
+void scale_weights(float* weights, const ChunkKv<Stored>& kv, int dim) {
+  for (int group = 0; group < kv.num_groups; ++group) {
+    float* at = weights + group * kGroup;
+    (F8::load(at) * Stored::value_scales(kv.values()[group], dim)).store(at);
+  }
+}
+
 // Adds the values of tokens [first, end) to R rows, V vectors of dimensions. Every shape adds up the tokens one after
 // the other.
 template <class Stored, int R, int V>
@@ -160,6 +169,7 @@ void share_of_chunk(const AttentionCall& call, const Tile& tile, int chunk, cons
   for (int row = 0; row < num_rows; ++row) {
     const Seen seen = seen_by(call, tile.first_position + row / call.heads.group(), chunk);
     const auto [peak, total] = weigh(scratch.scores + row * kScoreStride, kv.num_groups, seen);
+    if constexpr (Stored::kHasValueScales) scale_weights(scratch.scores + row * kScoreStride, kv, dim);
     std::fill(shares + row * stride, shares + row * stride + dim, 0.0f);
     shares[row * stride + dim] = peak;
     shares[row * stride + dim + 1] = total;
@@ -234,6 +244,8 @@ void attend_avx2(const AttentionCall& call, AttentionPlan& plan, const TileWork&
       return attend<StoredF16>(call, plan, work, scratch);
     case KvKind::kBf16:
       return attend<StoredBf16>(call, plan, work, scratch);
+    case KvKind::kInt8:
+      return attend<StoredInt8>(call, plan, work, scratch);
   }
 }
 

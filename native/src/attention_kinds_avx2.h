@@ -34,9 +34,10 @@ template <int R, int V, class Row, class Vector>
   }
 }
 
-// even_key, odd_key: one dimension of 8 tokens' keys, of a pair. value: of V vectors of 8 dimensions of a token's value.
+// even_key, odd_key: one dimension of 8 tokens' keys, of a pair. value: of V vectors of 8 dimensions of a value.
 struct StoredF32 {
   using Item = float;
+  static constexpr bool kHasValueScales = false;
   static F8 even_key(const Item* group, int d) { return F8::load(group + d * kGroup); }
   static F8 odd_key(const Item* group, int d) { return F8::load(group + (d + 1) * kGroup); }
   template <int V>
@@ -47,6 +48,7 @@ struct StoredF32 {
 
 struct StoredF16 {
   using Item = uint16_t;
+  static constexpr bool kHasValueScales = false;
   static F8 load(const Item* at) { return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)))}; }
   static F8 even_key(const Item* group, int d) { return load(group + d * kGroup); }
   static F8 odd_key(const Item* group, int d) { return load(group + (d + 1) * kGroup); }
@@ -58,6 +60,7 @@ struct StoredF16 {
 
 struct StoredBf16 {
   using Item = uint16_t;
+  static constexpr bool kHasValueScales = false;
   static __m256i line(const Item* at) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)); }
   static F8 even(__m256i pairs) { return {_mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16))}; }
   static F8 odd(__m256i pairs) {
@@ -69,6 +72,30 @@ struct StoredBf16 {
   static F8 value(const Item* at, int v) {
     if constexpr (V == 1) return load_bf16(at);
     return v % 2 == 0 ? even(line(at + v * 8)) : odd(line(at + (v - 1) * 8));
+  }
+};
+
+// Codes become floats as they are read: of keys with their scales, of values without: those join the weights.
+struct StoredInt8 {
+  using Item = int8_t;
+  static constexpr bool kHasValueScales = true;
+  static F8 load(const Item* at) {
+    return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(at))))};
+  }
+  static F8 key(const Item* group, int d) {
+    const Item* section = group + d / KvCache::kSection * KvCache::kSectionBytes;
+    const Item* codes = section + kGroup * sizeof(float) + d % KvCache::kSection * kGroup;
+    return F8::load(reinterpret_cast<const float*>(section)) * load(codes);
+  }
+  static F8 even_key(const Item* group, int d) { return key(group, d); }
+  static F8 odd_key(const Item* group, int d) { return key(group, d + 1); }
+  template <int V>
+  static F8 value(const Item* at, int v) {
+    return load(at + v * 8);
+  }
+  // Of a group of 8 tokens' values.
+  static F8 value_scales(const Item* group, int dim) {
+    return F8::load(reinterpret_cast<const float*>(group + kGroup * dim));
   }
 };
 
@@ -90,7 +117,8 @@ void score_groups(const float* queries, const typename Stored::Item* const* keys
     for (int pair = 0; pair < 2; ++pair) {
       const int d = start + 2 * pair;
       add_products(
-          sums, [&](int r) { return F8::all(queries[d * R + r]); }, [&](int v) { return Stored::even_key(keys[v], d); });
+          sums, [&](int r) { return F8::all(queries[d * R + r]); },
+          [&](int v) { return Stored::even_key(keys[v], d); });
       add_products(
           sums, [&](int r) { return F8::all(queries[(d + 1) * R + r]); },
           [&](int v) { return Stored::odd_key(keys[v], d); });

@@ -180,7 +180,8 @@ KvKind kind_of(const std::string& dtype) {
   if (dtype == "float32") return KvKind::kF32;
   if (dtype == "float16") return KvKind::kF16;
   if (dtype == "bfloat16") return KvKind::kBf16;
-  throw std::invalid_argument("a KV cache cannot hold " + dtype + "; it holds float32, float16 or bfloat16");
+  if (dtype == "int8") return KvKind::kInt8;
+  throw std::invalid_argument("a KV cache cannot hold " + dtype + "; it holds float32, float16, bfloat16 or int8");
 }
 
 void bind_parts(nb::module_& module) {
@@ -196,6 +197,7 @@ void bind_parts(nb::module_& module) {
       .def("__init__", [](KvCache* self, const CacheShape& shape,
                           const std::string& dtype) { new (self) KvCache(shape, kind_of(dtype)); })
       .def("copy_block", &KvCache::copy_block, nb::arg("source"), nb::arg("destination"))
+      .def_prop_ro("num_bytes", &KvCache::num_bytes)
       .def("fill", &KvCache::fill, nb::arg("value"), "Every number of the cache, so that tests see stale ones.");
   nb::class_<Norm>(module, "Norm").def(
       "__init__", [](Norm* self, Floats gamma, float eps) { new (self) Norm{std::move(gamma), eps}; },

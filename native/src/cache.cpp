@@ -30,25 +30,40 @@ CacheShape checked(CacheShape shape) {
   return shape;
 }
 
+size_t item_bytes(KvKind kind) {
+  if (kind == KvKind::kInt8) return 1;
+  return kind == KvKind::kF32 ? 4 : 2;
+}
+
+// Scales of one token's key and of its value.
+int num_key_scales(KvKind kind, int dim) {
+  return kind == KvKind::kInt8 ? (dim + KvCache::kSection - 1) / KvCache::kSection : 0;
+}
+int num_value_scales(KvKind kind) { return kind == KvKind::kInt8 ? 1 : 0; }
+
 }  // namespace
 
 KvCache::KvCache(CacheShape shape, KvKind kind)
     : shape_(checked(shape)),
       kind_(kind),
-      token_bytes_(shape.head_dim * (kind == KvKind::kF32 ? 4 : 2)),
-      part_bytes_(token_bytes_ * shape.block_size),
-      block_bytes_(part_bytes_ * 2 * shape.num_kv_heads),
+      key_bytes_(shape.head_dim * item_bytes(kind) + num_key_scales(kind, shape.head_dim) * sizeof(float)),
+      value_bytes_(shape.head_dim * item_bytes(kind) + num_value_scales(kind) * sizeof(float)),
+      keys_bytes_(key_bytes_ * shape.block_size),
+      head_bytes_(keys_bytes_ + value_bytes_ * shape.block_size),
+      block_bytes_(head_bytes_ * shape.num_kv_heads),
       arena_(block_bytes_ * shape.num_blocks * shape.num_layers, nullptr) {}
 
 void KvCache::write(int layer, int slot, int head, const float* key, const float* value) {
   const int offset = slot % shape_.block_size, lane = offset % kGroup;
-  uint8_t* keys = head_of(layer, slot / shape_.block_size, head) + (offset - lane) * token_bytes_;
-  write_token_avx2(kind_, shape_.head_dim, key, value, {keys, keys + part_bytes_, lane});
+  uint8_t* base = head_of(layer, slot / shape_.block_size, head);
+  uint8_t* keys = base + (offset - lane) * key_bytes_;
+  uint8_t* values = base + keys_bytes_ + (offset - lane) * value_bytes_;
+  write_token_avx2(kind_, shape_.head_dim, key, value, {keys, values, lane});
 }
 
 void KvCache::fill(float value) {
   uint8_t* data = arena_.data();
-  if (kind_ == KvKind::kF32) {
+  if (kind_ == KvKind::kF32 || kind_ == KvKind::kInt8) {  // codes are what the bytes of the value are
     std::fill_n(reinterpret_cast<float*>(data), arena_.num_bytes() / sizeof value, value);
   } else {
     const uint16_t half = kind_ == KvKind::kF16 ? to_f16(value) : to_bf16(value);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 
 #include "cache.h"
@@ -70,6 +71,41 @@ void write_value_bf16(const float* value, int dim, uint16_t* to) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to + d), packed);
 }
 
+// Codes of n numbers, a multiple of 8; -> their scale.
+float to_codes(const float* x, int n, int8_t* codes) {
+  constexpr float kSmallest = 1e-35f;  // numbers none of which exceeds it are zeros
+  F8 highest = F8::zero(), wrong = F8::zero();
+  for (int i = 0; i < n; i += 8) {
+    const F8 part = F8::load(x + i);
+    highest = max(highest, abs(part));
+    wrong = wrong + (part - part);  // NaN for what is not finite
+  }
+  const float scale = std::max(max_of(highest), kSmallest) / 127;
+  const F8 inverse = F8::all(1 / scale);
+  for (int i = 0; i < n; i += 8) {
+    const __m256i wide = _mm256_cvtps_epi32((F8::load(x + i) * inverse).v);
+    const __m128i half = _mm_packs_epi32(_mm256_castsi256_si128(wide), _mm256_extracti128_si256(wide, 1));
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(codes + i), _mm_packs_epi16(half, half));
+  }
+  return scale + sum_of(wrong);
+}
+
+void write_key_int8(const float* key, int dim, const TokenPlace& place) {
+  uint8_t* section = place.keys;
+  for (int first = 0; first < dim; first += KvCache::kSection, section += KvCache::kSectionBytes) {
+    const int count = std::min(KvCache::kSection, dim - first);
+    int8_t codes[KvCache::kSection];
+    reinterpret_cast<float*>(section)[place.lane] = to_codes(key + first, count, codes);
+    auto* to = reinterpret_cast<int8_t*>(section + kGroup * sizeof(float)) + place.lane;
+    for (int d = 0; d < count; ++d) to[d * kGroup] = codes[d];
+  }
+}
+
+void write_value_int8(const float* value, int dim, const TokenPlace& place) {
+  const float scale = to_codes(value, dim, reinterpret_cast<int8_t*>(place.values) + place.lane * dim);
+  reinterpret_cast<float*>(place.values + kGroup * dim)[place.lane] = scale;
+}
+
 }  // namespace
 
 void write_token_avx2(KvKind kind, int dim, const float* key, const float* value, const TokenPlace& place) {
@@ -85,6 +121,11 @@ void write_token_avx2(KvKind kind, int dim, const float* key, const float* value
     case KvKind::kBf16:
       write_key_bf16(key, dim, reinterpret_cast<uint16_t*>(place.keys) + 2 * place.lane);
       write_value_bf16(value, dim, reinterpret_cast<uint16_t*>(place.values) + place.lane * dim);
+      return;
+    case KvKind::kInt8:
+      write_key_int8(key, dim, place);
+      write_value_int8(value, dim, place);
+      return;
   }
 }
 

@@ -21,6 +21,7 @@ inline F8 operator-(F8 a, F8 b) { return {_mm256_sub_ps(a.v, b.v)}; }
 inline F8 operator*(F8 a, F8 b) { return {_mm256_mul_ps(a.v, b.v)}; }
 inline F8 operator/(F8 a, F8 b) { return {_mm256_div_ps(a.v, b.v)}; }
 inline F8 min(F8 a, F8 b) { return {_mm256_min_ps(a.v, b.v)}; }
+inline F8 abs(F8 a) { return {_mm256_andnot_ps(_mm256_set1_ps(-0.0f), a.v)}; }
 inline F8 max(F8 a, F8 b) { return {_mm256_max_ps(a.v, b.v)}; }
 inline F8 fma(F8 a, F8 b, F8 c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }    // a * b + c
 inline F8 fnma(F8 a, F8 b, F8 c) { return {_mm256_fnmadd_ps(a.v, b.v, c.v)}; }  // c - a * b

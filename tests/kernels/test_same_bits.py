@@ -47,7 +47,10 @@ SHAPES = {
 }
 KINDS = {"native": ("F32", "BF16", *QUANTISED_KINDS), "torch": ("F32",)}
 DTYPES = {"native": ["float32", "bfloat16"], "torch": ["float32", "bfloat16", "float16"]}
-KV_DTYPES = ["float32", "float16", "bfloat16"]
+KV_DTYPES = {
+    "native": ["float32", "float16", "bfloat16", "int8"],
+    "torch": ["float32", "float16", "bfloat16"],
+}
 BLOCK_SIZES = {"native": [8, 16, 32], "torch": [1, 7, 16, 32]}
 NUM_EXAMPLES = {"native": 20, "torch": 20}
 
@@ -144,7 +147,7 @@ def mixes(backend_name: str) -> st.SearchStrategy[Mix]:
             configs,
             st.sampled_from(KINDS[backend_name]),
             st.sampled_from(DTYPES[backend_name]),
-            st.sampled_from(KV_DTYPES),
+            st.sampled_from(KV_DTYPES[backend_name]),
         ),
         block_size=st.sampled_from(BLOCK_SIZES[backend_name]),
         lengths=st.lists(st.integers(1, 90), min_size=1, max_size=6),
@@ -177,7 +180,9 @@ def test_no_group_or_head_size_lets_a_sequence_notice_its_batch(
     backend_name: str, group: int, head_dim: int
 ) -> None:
     config = config_of((2 * group, 2, head_dim, 64, 64), (9, 0))
-    maker = Maker(backend_name, config, QUANTISED[backend_name], kv_dtype=KV_DTYPES[group % 3])
+    kv_dtypes = KV_DTYPES[backend_name]
+    kv_dtype = kv_dtypes[(group + head_dim // 16) % len(kv_dtypes)]
+    maker = Maker(backend_name, config, QUANTISED[backend_name], kv_dtype=kv_dtype)
     prefix, tail, *others = texts_of([32, 5, 41, 1])
     driver = maker.driver(num_blocks=12)
     first = driver.add(prefix)
@@ -192,14 +197,12 @@ def test_no_group_or_head_size_lets_a_sequence_notice_its_batch(
     assert_same_bits([driver.logits(s) for s in (sharing, *sequences)], expected)
 
 
-@pytest.mark.parametrize(
-    ("window", "kv_dtype"), [(0, "float32"), (100, "float16"), (256, "bfloat16"), (300, "float16")]
-)
+@pytest.mark.parametrize(("place", "window"), [(0, 0), (1, 100), (2, 256), (3, 300)])
 def test_contexts_over_several_chunks_of_kv_do_not_notice_their_batch(
-    backend_name: str, window: int, kv_dtype: str
+    backend_name: str, place: int, window: int
 ) -> None:
-    config = config_of((4, 2, 64, 64, 64), (window, 0))
-    maker = Maker(backend_name, config, QUANTISED[backend_name], kv_dtype=kv_dtype)
+    config, kv_dtypes = config_of((4, 2, 64, 64, 64), (window, 0)), KV_DTYPES[backend_name]
+    maker = Maker(backend_name, config, QUANTISED[backend_name], kv_dtype=kv_dtypes[place % len(kv_dtypes)])
     texts = texts_of([255, 256, 257, 1, 513, 40])
     driver = maker.driver(num_blocks=100)
     sequences = [driver.add(text) for text in texts]

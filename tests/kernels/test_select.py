@@ -114,3 +114,10 @@ def test_the_flags_are_those_of_the_first_cpu(tmp_path: Path, cpuinfo: str, flag
     (tmp_path / "cpuinfo").write_text(cpuinfo)
     assert support.cpu_flags(tmp_path / "cpuinfo") == flags
     assert support.cpu_flags(tmp_path / "nothing") == frozenset()
+
+
+def test_a_kv_cache_in_int8_is_refused_by_torch_with_what_would_work() -> None:
+    with pytest.raises(
+        ConfigError, match=r"no KV cache in int8 .kv_cache_dtype.; float16 takes twice as much"
+    ):
+        choose_backend("torch", replace(WANTED, kv_dtype="int8"))

@@ -65,6 +65,17 @@ def test_a_cache_in_a_format_of_its_own_takes_the_bytes_foretold(kv_dtype: str) 
     assert cache._kv.nbytes == (16 * 4 + 1) * footprint(config, "bfloat16", kv_dtype).kv_bytes_per_token
 
 
+def test_int8_takes_a_scale_for_each_value_and_for_every_32_dimensions_of_a_key() -> None:
+    for head_dim, num_scales in ((64, 3), (40, 3), (32, 2), (8, 2)):
+        config = small_config(head_dim=head_dim)
+        expected = 2 * 2 * (2 * head_dim + 4 * num_scales)
+        assert footprint(config, "float32", "int8").kv_bytes_per_token == expected
+    with pytest.raises(
+        ConfigError, match="'int4' is not supported; supported: float32, bfloat16, float16, int8"
+    ):
+        footprint(small_config(), "float32", "int4")
+
+
 def test_the_fixed_workspace_covers_what_the_backend_takes_at_once() -> None:
     assert ATTENTION_BYTES >= 2 * TILES_BYTES
     assert PANEL_ROWS == BACKEND_PANEL_ROWS

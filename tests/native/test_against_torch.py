@@ -79,8 +79,13 @@ def test_keys_and_values_beyond_float16_are_held_as_its_largest_number(backend: 
     np.testing.assert_array_equal(found, larger)
 
 
-@pytest.mark.parametrize("backend", ["native", "torch"])
-@pytest.mark.parametrize("kv", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize(
+    ("backend", "kv"),
+    [
+        ("native", "int8"),
+        *((one, kv) for one in ("native", "torch") for kv in ("float32", "float16", "bfloat16")),
+    ],
+)
 def test_what_is_not_finite_is_seen_in_the_logits_whatever_the_cache_holds(backend: str, kv: str) -> None:
     file = random_file(small_config(**EVERYTHING))
     for part in ("k_proj", "v_proj"):  # finite numbers, or it would not be loaded; their sums are not
@@ -126,8 +131,9 @@ def test_tensors_of_different_kinds_stand_beside_each_other(kinds: dict[str, str
     assert np.sqrt((error**2).mean()) < 0.03 * expected.std()
 
 
-def test_copied_blocks_serve_another_sequence() -> None:
-    model = load(random_file(small_config()), 8, 8, backend_name="native")
+@pytest.mark.parametrize("kv", ["float32", "float16", "bfloat16", "int8"])
+def test_copied_blocks_serve_another_sequence(kv: str) -> None:
+    model = load(random_file(small_config()), 8, 8, backend_name="native", kv_dtype=kv)
     driver = Driver(model, 8, 8)
     first = driver.add(list(range(16)))
     driver.run_alone(first)

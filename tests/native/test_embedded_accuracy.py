@@ -32,6 +32,8 @@ LIMITS = {
     "w4": Limits(600, 0.24, 0.7, 0.25),
     # On float weights: beside quantised ones the smallest change draws the rounding of activations anew.
     "KV in float16": Limits(400, 1e-5, 0.98, 0.001),
+    # A long text: what is rounded adds up over those that look back on it.
+    "KV in int8": Limits(2000, 2e-3, 0.95, 0.005),
 }
 
 
@@ -47,6 +49,7 @@ def comparisons() -> dict[str, Comparison]:
     readings = {
         "as served": Reading(stored, stored, token_ids, kv_dtype=by_default),
         "KV in float16": Reading(WidenedModel(stored), stored, token_ids, kv_dtype="float16"),
+        "KV in int8": Reading(WidenedModel(stored), stored, token_ids, kv_dtype="int8"),
     }
     shuffled = ShuffledModel(stored)
     for quantization in ("w8", "w4"):

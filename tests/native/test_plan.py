@@ -16,6 +16,7 @@ from noria.kernels.native.formats import Formats
 from noria.kernels.native.sizes import matrix_sizes
 from noria.kernels.ops import BackendOptions, CacheShape, MatrixRole
 from noria.models.build import BuiltModel
+from noria.models.footprint import kv_bytes
 from support_models import load, random_file, small_config
 from support_quantised import QUANTISED_KINDS
 
@@ -92,9 +93,17 @@ def test_a_cache_of_an_impossible_shape_is_refused(change: dict[str, int], messa
         _native.KvCache(_native.CacheShape(**{**SHAPE, **change}), "float32")
 
 
-def test_a_cache_holds_float32_or_16_bits() -> None:
-    with pytest.raises(ValueError, match="cannot hold int8; it holds float32, float16 or bfloat16"):
-        _native.KvCache(_native.CacheShape(**SHAPE), "int8")
+def test_a_cache_holds_float32_16_bits_or_int8() -> None:
+    with pytest.raises(ValueError, match="cannot hold int4; it holds float32, float16, bfloat16 or int8"):
+        _native.KvCache(_native.CacheShape(**SHAPE), "int4")
+
+
+@pytest.mark.parametrize("head_dim", [8, 24, 32, 40, 64, 128])
+@pytest.mark.parametrize("kv_dtype", ["float32", "float16", "bfloat16", "int8"])
+def test_a_cache_takes_the_bytes_foretold(kv_dtype: str, head_dim: int) -> None:
+    config = small_config(head_dim=head_dim, num_layers=3)
+    shape = _native.CacheShape(3, config.num_kv_heads, head_dim, 16, 5)
+    assert _native.KvCache(shape, kv_dtype).num_bytes == 16 * 5 * kv_bytes(config, kv_dtype)
 
 
 @pytest.mark.parametrize("pair", [(0, 4), (4, 0), (-1, 0), (0, -1)])

@@ -149,8 +149,9 @@ class MemoryOptions:
         "Number format of the KV cache. 16 bits hold twice the tokens of float32 in the same memory, and a long "
         "context is read in half the time. float16 changes answers least: it rounds eight times finer than "
         "bfloat16. It reaches 65504; larger keys and values, which are rare, become that, while bfloat16 has no "
-        "such limit. auto: float16 on the native backend, that of dtype on torch.",
-        choices=("auto", "float32", "float16", "bfloat16"),
+        "such limit. int8, on the native backend alone, takes little more than half of 16 bits; answers change "
+        "slightly. auto: float16 on the native backend, that of dtype on torch.",
+        choices=("auto", "float32", "float16", "bfloat16", "int8"),
         synonyms=(("half", "float16"), ("float", "float32")),
     )
     num_gpu_blocks_override: int | None = option(

@@ -65,7 +65,7 @@ class CacheConfig:
     block_size: int  # tokens
     num_blocks: int
     enable_prefix_caching: bool = True
-    dtype: str = "float32"  # float32 | bfloat16 | float16
+    dtype: str = "float32"  # float32 | bfloat16 | float16 | int8
 
 
 @dataclass(frozen=True, slots=True)

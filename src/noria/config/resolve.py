@@ -32,7 +32,7 @@ def resolve_dtype(asked: EngineOptions, device: str) -> str:
 
 
 def resolve_kv_dtype(asked: str, dtype: str, backend: str) -> str:
-    """float32 | bfloat16 | float16: what the footprint given to `resolve` must hold keys and values in.
+    """float32 | bfloat16 | float16 | int8: what the footprint given to `resolve` must hold keys and values in.
 
     asked: `kv_cache_dtype`. dtype: of `resolve_dtype`. backend: native | torch.
     """

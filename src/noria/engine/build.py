@@ -130,7 +130,10 @@ def start_engine(loaded: LoadedEngine) -> Engine:
 
 
 def _chosen_backend(options: EngineOptions, config: ModelConfig, dtype: str) -> ChosenBackend:
-    wanted = Wanted(dtype, config.head_dim, options.memory.block_size, options.model.quantization)
+    memory = options.memory
+    wanted = Wanted(
+        dtype, config.head_dim, memory.block_size, options.model.quantization, memory.kv_cache_dtype
+    )
     chosen = choose_backend(options.model.backend, wanted)
     if chosen.is_fallback:
         log.warning("the model runs on %s: %s", chosen.name, chosen.reason)

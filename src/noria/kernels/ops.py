@@ -108,7 +108,7 @@ class BackendOptions:
     num_threads: int
     cache: CacheShape
     quantization: str = "none"  # none | w8 | w4: what weights are rounded to while they are packed
-    kv_dtype: str | None = None  # float32 | bfloat16 | float16: how KV is stored; None: as dtype says
+    kv_dtype: str | None = None  # float32 | bfloat16 | float16 | int8: how KV is stored; None: as dtype says
 
 
 class MatrixRole(Enum):

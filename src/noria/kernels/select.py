@@ -22,12 +22,14 @@ class Wanted:
     """What a backend has to serve.
 
     dtype: float32 | bfloat16 | float16. block_size: tokens. quantization: none | w8 | w4, done while loading.
+    kv_dtype: auto, a dtype or int8.
     """
 
     dtype: str
     head_dim: int
     block_size: int
     quantization: str = "none"
+    kv_dtype: str = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,4 +100,6 @@ def _obstacle(name: str, wanted: Wanted) -> str | None:
         return "torch is not installed (pip install torch)"
     if wanted.quantization != "none":
         return f"it cannot round weights to {wanted.quantization} (quantization)"
+    if wanted.kv_dtype == "int8":
+        return "it holds no KV cache in int8 (kv_cache_dtype); float16 takes twice as much"
     return None

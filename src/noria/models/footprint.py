@@ -41,16 +41,18 @@ PANEL_ROWS = 2048
 # Of a packing backend: scores of a tile, and the shares of chunks that are computed apart.
 PACKED_ATTENTION_BYTES = 16 * 2**20
 
+# Of the native backend's cache in int8: dimensions of a key that share a scale. A value has one.
+INT8_KEY_SECTION = 32
+
 
 def footprint(config: ModelConfig, dtype: str, kv_dtype: str | None = None) -> Footprint:
     """Sizes in bytes, by the formulas above; kv_dtype None is dtype.
 
     ConfigError for an unknown dtype, ModelError for a bad model.
     """
+    if dtype not in _ITEM_BYTES:
+        raise ConfigError(f"dtype {dtype!r} is not supported; supported: {', '.join(_ITEM_BYTES)}")
     kv_dtype = kv_dtype or dtype
-    for one in (dtype, kv_dtype):
-        if one not in _ITEM_BYTES:
-            raise ConfigError(f"dtype {one!r} is not supported; supported: {', '.join(_ITEM_BYTES)}")
     shapes = architecture(config).shapes(config).values()
     query, kv = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
     hidden, inner, vocab = config.hidden_size, config.intermediate_size, config.vocab_size
@@ -60,7 +62,7 @@ def footprint(config: ModelConfig, dtype: str, kv_dtype: str | None = None) -> F
         dtype=dtype,
         kv_dtype=kv_dtype,
         weights_bytes=weights_bytes(config, dtype),
-        kv_bytes_per_token=config.num_kv_elements_per_token * _ITEM_BYTES[kv_dtype],
+        kv_bytes_per_token=kv_bytes(config, kv_dtype),
         max_position=max_usable_position(config),
         workspace_bytes=max(ATTENTION_BYTES + _FLOAT_BYTES * panel, _FLOAT_BYTES * largest_tensor),
         workspace_bytes_per_step_token=_FLOAT_BYTES * (3 * hidden + 4 * (query + 2 * kv) + 4 * inner) + 64,
@@ -101,6 +103,17 @@ def packed_footprint(
         workspace_bytes=PACKED_ATTENTION_BYTES + _FLOAT_BYTES * largest,
         workspace_bytes_per_step_token=_FLOAT_BYTES * row + 64,
     )
+
+
+def kv_bytes(config: ModelConfig, kv_dtype: str) -> int:
+    """Bytes of a token's keys and values over all layers. ConfigError for an unknown format."""
+    if kv_dtype in _ITEM_BYTES:
+        return config.num_kv_elements_per_token * _ITEM_BYTES[kv_dtype]
+    if kv_dtype != "int8":
+        supported = ", ".join((*_ITEM_BYTES, "int8"))
+        raise ConfigError(f"kv_cache_dtype {kv_dtype!r} is not supported; supported: {supported}")
+    num_scales = -(-config.head_dim // INT8_KEY_SECTION) + 1
+    return config.num_layers * config.num_kv_heads * (2 * config.head_dim + _FLOAT_BYTES * num_scales)
 
 
 def weights_bytes(config: ModelConfig, dtype: str) -> int:

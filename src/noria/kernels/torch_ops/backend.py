@@ -29,7 +29,7 @@ class TorchBackend:
     """A kernels.ops.Backend. Weights and KV are stored in the asked dtypes, everything is computed in float32."""
 
     def __init__(self, options: BackendOptions) -> None:
-        """ConfigError for an unknown dtype, and where weights are to be quantised."""
+        """ConfigError for an unknown dtype, one that it cannot hold KV in, and where weights are to be quantised."""
         kv_dtype = options.kv_dtype or options.dtype
         for dtype in (options.dtype, kv_dtype):
             if dtype not in _DTYPES:
