@@ -35,7 +35,7 @@ from noria.models.stored import StoredModel
 
 BLOCK_SIZE = 16
 READ_BYTES = 160 << 20  # beyond any cache that a core has to itself
-ITEM_BYTES = {"float32": 4, "bfloat16": 2}
+ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
 # Of the inner step that a line's products take; a sensitive layer's rows are shorts, and so are those of Q8_0.
 BYTES, SHORTS, FLOATS = "w4", "w8", "float32"
 NAMES = ("embed", "norm_qkv", "attend", "output", "norm_glu", "down", "lm_head")
@@ -74,7 +74,10 @@ def main() -> None:
     parser.add_argument("model", nargs="?", help="a model that noria serves; the default one where not given")
     parser.add_argument("--threads", type=int, default=probe_cpu().num_cpus, help="threads that compute")
     parser.add_argument(
-        "--dtype", choices=tuple(ITEM_BYTES), default="bfloat16", help="of KV and float weights"
+        "--kv-cache-dtype",
+        choices=tuple(ITEM_BYTES),
+        default="float16",
+        help="how keys and values are stored",
     )
     parser.add_argument("--context", type=int, default=256, help="tokens of a decoding sequence")
     parser.add_argument(
@@ -87,20 +90,20 @@ def main() -> None:
     cases += [Case(f"prefill, {n} tokens", 1, n, n) for n in arguments.prefill]
     console = Console()
     stored = StoredModel(open_model(ModelOptions(model=arguments.model)).checkpoint)
-    program = load(stored, arguments.dtype, arguments.threads, cases)
+    program = load(stored, arguments.kv_cache_dtype, arguments.threads, cases)
     machine = measure_machine(arguments.threads)
     rates = ", ".join(f"{name} {rate / 1e9:.0f}" for name, rate in machine.products_s.items())
     console.print(f"Reading {machine.read_bytes_s / 1e9:.1f} GB/s; products in 1e9 a second: {rates}")
     for case in track(cases, description="steps", console=console, transient=True):
-        loads = loads_of(stored, case, ITEM_BYTES[arguments.dtype])
+        loads = loads_of(stored, case, ITEM_BYTES[arguments.kv_cache_dtype])
         console.print(table_of(case, time_ops(program, case, arguments.repeats), loads, machine))
 
 
-def load(stored: StoredModel, dtype: str, num_threads: int, cases: Sequence[Case]) -> NativeProgram:
+def load(stored: StoredModel, kv_dtype: str, num_threads: int, cases: Sequence[Case]) -> NativeProgram:
     config = stored.config
     num_blocks = max(case.num_sequences * -(-case.context // BLOCK_SIZE) for case in cases)
     shape = cache_shape(config, BLOCK_SIZE, num_blocks)
-    backend = NativeBackend(BackendOptions(dtype, "cpu", num_threads, shape))
+    backend = NativeBackend(BackendOptions("float32", "cpu", num_threads, shape, kv_dtype=kv_dtype))
     rope = backend.packer.pack_rope(rope_table(config, max(case.context for case in cases)))
     model = architecture(config)(config, stored, backend.packer, rope)
     return backend.compile(model.forward)
