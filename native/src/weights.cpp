@@ -1,5 +1,6 @@
 #include "weights.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <stdexcept>
@@ -93,10 +94,10 @@ void refuse(bool when, const std::string& what) {
 
 // A damaged file's: one such number would spoil every answer.
 void refuse_infinite(const char* what, int64_t row, const std::vector<float>& numbers) {
-  for (size_t g = 0; g < numbers.size(); ++g) {
-    refuse(!std::isfinite(numbers[g]), std::string("the ") + what + " of group " + std::to_string(g) + " in row " +
-                                           std::to_string(row) + " is " + std::to_string(numbers[g]));
-  }
+  const auto bad = std::find_if(numbers.begin(), numbers.end(), [](float x) { return !std::isfinite(x); });
+  if (bad == numbers.end()) return;
+  throw std::invalid_argument(std::string("the ") + what + " of group " + std::to_string(bad - numbers.begin()) +
+                              " in row " + std::to_string(row) + " is " + std::to_string(*bad));
 }
 
 constexpr double kMostWeightBytes = 0x1p62;

@@ -9,7 +9,7 @@ from noria.core.plan import NewRequest, StepPlan, Work
 from noria.engine.runner_api import Runner
 from noria.sampling.params import SamplingParams
 
-_SPEND_S = 0.1  # no step is begun that would make the whole take longer, but for the first ones
+_SPEND_S = 0.1  # no step is begun that would make the whole take longer, but for the smallest ones
 _SIZES = (16, 64, 256)  # tokens
 _REPEATS = 2
 _CONTEXT = 2048  # tokens before a chunk, where the cost of a context is looked for
@@ -62,18 +62,20 @@ def time_steps(runner: Runner, clock: Clock, config: EngineConfig) -> list[StepT
     """Timings for config.step_budget.settle_step, in about a tenth of a second where the machine is up to it.
 
     Chunks of growing size, then a small one behind a context: each some times, for the shortest time tells what
-    the step takes and the others what else went on. (The very first takes memory and wakes threads.)
+    the step takes and the others what else went on. The very first of each kind takes memory and wakes threads: it
+    tells nothing.
     """
     timer = StepTimer(runner, clock, config)
-    end_s = clock.now() + _SPEND_S
     smallest, *larger = sorted({min(size, timer.longest) for size in _SIZES})
-    times = [timer.time(smallest)]
-    for size in (smallest, smallest, *(size for size in larger for _ in range(_REPEATS))):
+    timer.time(smallest)
+    end_s = clock.now() + _SPEND_S
+    times = [timer.time(smallest) for _ in range(_REPEATS)]
+    for size in (size for size in larger for _ in range(_REPEATS)):
         if clock.now() + times[-1].seconds * size / times[-1].num_new < end_s:
             times.append(timer.time(size))
     context = min(_CONTEXT, timer.longest - smallest)
     if context > smallest:
-        times.append(timer.time(smallest, context))
-        times.append(timer.time(smallest, context))
+        timer.time(smallest, context)
+        times += [timer.time(smallest, context) for _ in range(_REPEATS)]
     timer.close()
     return times
