@@ -85,7 +85,6 @@ struct AttentionCall {
 size_t attention_scratch(const AttentionPlan& plan, int head_dim);
 
 // Computes one piece of work; called by any thread for each once.
-using AttendFn = void (*)(const AttentionCall& call, AttentionPlan& plan, const TileWork& work, float* scratch);
 void attend_avx2(const AttentionCall& call, AttentionPlan& plan, const TileWork& work, float* scratch);
 
 }  // namespace noria

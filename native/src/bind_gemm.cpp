@@ -355,8 +355,10 @@ void bind_products(nb::module_& module) {
         multiply({weight.view(), rows, epilogue, 0, weight.view().num_panels()}, num_threads);
         return quants.release();
       },
-      nb::arg("weight"), nb::arg("x"), nb::arg("out"), nb::kw_only(), nb::arg("gate"), nb::arg("bits"), nb::arg("num_threads"),
-      "gate(gate) * up into out [m, F]. Returns them in integers of so many bits too, None where F is no multiple of 32.");
+      nb::arg("weight"), nb::arg("x"), nb::arg("out"), nb::kw_only(), nb::arg("gate"), nb::arg("bits"),
+      nb::arg("num_threads"),
+      "gate(gate) * up into out [m, F]. Returns them in integers of so many bits too, None where F is no multiple of "
+      "32.");
 }
 
 }  // namespace

@@ -204,8 +204,8 @@ void bind_parts(nb::module_& module) {
       nb::arg("gamma"), nb::arg("eps"));
   nb::class_<Qkv>(module, "Qkv").def(
       "__init__",
-      [](Qkv* self, const std::vector<const LinearWeight*>& weights, const Heads& heads, FloatTable rope, std::optional<Norm> query_norm,
-         std::optional<Norm> key_norm) {
+      [](Qkv* self, const std::vector<const LinearWeight*>& weights, const Heads& heads, FloatTable rope,
+         std::optional<Norm> query_norm, std::optional<Norm> key_norm) {
         if (weights.empty()) throw std::invalid_argument("a projection without weights");
         std::vector<LinearWeight> kept;
         for (const LinearWeight* weight : weights) {

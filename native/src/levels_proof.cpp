@@ -48,10 +48,11 @@ struct Drawn {
   void put_codes(int64_t row, Draw& draw) {
     const WeightFormat& format = view.format;
     RowCodes codes;
-    // Now and then at an end of the range.
+    // Now and then at the upper end of the range.
+    const uint64_t largest = (uint64_t{1} << format.code_bits) - 1;
     for (int64_t i = 0; i < view.k; ++i) {
       const uint64_t bits = draw.bits();
-      codes.codes.push_back(bits % 8 == 0 ? uint8_t((1 << format.code_bits) - 1) : bits >> 32 & ((1 << format.code_bits) - 1));
+      codes.codes.push_back(uint8_t(bits % 8 == 0 ? largest : bits >> 32 & largest));
     }
     for (int64_t g = 0; g < view.num_groups(); ++g) codes.scales.push_back(draw.number());
     for (int64_t g = 0; format.has_minima && g < view.num_groups(); ++g) codes.minima.push_back(draw.number());
@@ -72,7 +73,8 @@ struct DrawnRows {
 
   struct Quants {
     Quants(int64_t k, RowForm form)
-        : memory(quant_rows_bytes(kMostRows, k, form) + kLineBytes), view(quant_rows_at(memory.data(), kMostRows, k, form)) {}
+        : memory(quant_rows_bytes(kMostRows, k, form) + kLineBytes),
+          view(quant_rows_at(memory.data(), kMostRows, k, form)) {}
     std::vector<uint8_t> memory;
     QuantRows view;
   };

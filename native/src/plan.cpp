@@ -51,7 +51,8 @@ void Buffer::reserve(int64_t num_rows) {
 Buffer& Plan::used(int index, int64_t width) {
   need(index >= 0 && index < static_cast<int>(buffers_.size()), "buffer " + number(index) + " was never made");
   Buffer& found = *buffers_[index];
-  need(found.width == width, "a buffer of rows of " + number(found.width) + " numbers is used as one of " + number(width));
+  need(found.width == width,
+       "a buffer of rows of " + number(found.width) + " numbers is used as one of " + number(width));
   found.last_op = ops_.size();
   return found;
 }
@@ -115,7 +116,8 @@ int Plan::norm_qkv(int x, const RmsNorm& norm, const std::vector<PackedLinear>& 
   }
   need(num_rows == width, "weights of " + number(num_rows) + " rows; the heads have " + number(width));
   limits_.num_positions = std::min(limits_.num_positions, finish.rope.num_positions);
-  auto op = std::make_unique<NormQkvOp>(LinearInput(workspace_, weights[0], norm, Precision::kInt16), weights, finish, cache_);
+  const LinearInput input(workspace_, weights[0], norm, Precision::kInt16);
+  auto op = std::make_unique<NormQkvOp>(input, weights, finish, cache_);
   op->x = &used_floats(x, weights[0].k);
   op->qkv = &made(width);
   op->qkv->as_floats = true;
@@ -162,7 +164,8 @@ void Plan::lm_head(int x, const RmsNorm& norm, const PackedLinear& weight) {
   need(!has_run_, "a plan that has run takes no more ops");
   need(limits_.num_logits == 0, "logits of " + number(limits_.num_logits) + " numbers are given already");
   limits_.num_logits = weight.num_outputs();
-  auto op = std::make_unique<LmHeadOp>(LinearInput(workspace_, weight, norm, Precision::kInt16), weight, workspace_, &logits_);
+  const LinearInput input(workspace_, weight, norm, Precision::kInt16);
+  auto op = std::make_unique<LmHeadOp>(input, weight, workspace_, &logits_);
   op->x = &used_floats(x, weight.k);
   ops_.push_back(std::move(op));
 }

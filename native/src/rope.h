@@ -24,7 +24,9 @@ struct QkvFinish {
   int layer;
 
   // A unit is one head of one token: its queries, or its keys and values.
-  int64_t num_units(const Step& step) const { return int64_t(step.num_tokens) * (heads.num_heads + heads.num_kv_heads); }
+  int64_t num_units(const Step& step) const {
+    return int64_t(step.num_tokens) * (heads.num_heads + heads.num_kv_heads);
+  }
   // rows: [T, Hq * D + 2 * Hkv * D], changed in place. Writes the cache.
   void run(const Step& step, int64_t begin, int64_t end, float* rows, KvCache& cache) const;
 };

@@ -128,7 +128,7 @@ struct FrontOrders {
 
 constexpr FrontOrders kFrontOrders;
 
-// key_of eight tokens, in another order.
+// The keys (sample_math.h) of eight tokens, in another order.
 void store_keys(F8 values, __m256i ids, __m256i order, uint64_t* keys) {
   const __m256i bits = _mm256_castps_si256(_mm256_permutevar8x32_ps((values + F8::zero()).v, order));
   const __m256i is_negative = _mm256_srai_epi32(bits, 31);

@@ -24,8 +24,8 @@ struct ScaledRow {
 void panel_maxima_avx2(const float* logits, int64_t size, float* maxima);  // NaN where a panel holds one
 // The weights of the tokens that the floor admits (noria/sampling/arithmetic.py), added up.
 int64_t total_weight_avx2(const ScaledRow& row, float floor);
-// Keys (key_of) of the tokens from the floor up to below the ceiling, by ascending id -> how many. Up to kGatherRoom
-// keys behind them are written to.
+// Keys (sample_math.h) of the tokens from the floor up to below the ceiling, by ascending id -> how many. Up to
+// kGatherRoom keys behind them are written to.
 constexpr int64_t kGatherRoom = 8;
 int64_t gather_avx2(const ScaledRow& row, float floor, float ceiling, uint64_t* keys);
 // The token that the floor admits with the highest value and noise. mass: room for a number a panel.

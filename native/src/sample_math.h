@@ -66,15 +66,8 @@ inline uint64_t bits_bound(double reach) {
   return within >= highest ? 0 : highest - within;
 }
 
-// A token's place among others as one whole number: ascending keys are values from the highest, equal ones by id.
-inline uint64_t key_of(float value, uint32_t id) {
-  const float unsigned_zero = value + 0.0f;
-  uint32_t bits;
-  std::memcpy(&bits, &unsigned_zero, sizeof bits);
-  const uint32_t descending = (bits & 0x80000000u) != 0 ? bits : ~(bits | 0x80000000u);
-  return (uint64_t{descending} << 32) | id;
-}
-
+// A token's key is its place among others as one whole number: ascending keys are values from the highest, equal ones
+// by id. Its upper half is what value_of takes the value from, its lower half the id; -0 has the key of 0.
 inline uint32_t id_of(uint64_t key) { return static_cast<uint32_t>(key); }
 
 inline float value_of(uint64_t key) {

@@ -5,7 +5,7 @@
 
 namespace noria {
 
-// Keys (key_of) of tokens, and room for the weight of each.
+// Keys (sample_math.h) of tokens, and room for the weight of each.
 struct Keys {
   uint64_t* keys;
   int64_t* weights;

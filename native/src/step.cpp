@@ -33,7 +33,8 @@ void check_sequence(const Step& step, int sequence, const Plan& plan) {
   }
   const int num_blocks = (length - 1) / shape.block_size + 1;
   if (num_blocks > step.table_width) {
-    refuse("the width of block_tables", step.table_width, "the context" + name + " takes " + std::to_string(num_blocks));
+    refuse("the width of block_tables", step.table_width,
+           "the context" + name + " takes " + std::to_string(num_blocks));
   }
   check_range("block_tables", step.block_tables + int64_t(sequence) * step.table_width, num_blocks, shape.num_blocks);
 }
@@ -48,7 +49,9 @@ void check_step(const Step& step, const Plan& plan) {
   check_range("logit_rows", step.logit_rows, step.num_logit_rows, step.num_tokens);
   const int start = step.query_starts[0], end = step.query_starts[step.num_sequences];
   if (start != 0) refuse("query_starts[0]", start, "it must be 0");
-  if (end != step.num_tokens) refuse("the end of query_starts", end, "there are " + std::to_string(step.num_tokens) + " tokens");
+  if (end != step.num_tokens) {
+    refuse("the end of query_starts", end, "there are " + std::to_string(step.num_tokens) + " tokens");
+  }
   for (int sequence = 0; sequence < step.num_sequences; ++sequence) check_sequence(step, sequence, plan);
 }
 

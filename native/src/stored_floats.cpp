@@ -52,7 +52,8 @@ class Putting {
   // By every thread of a pool.
   void run(int thread_index) {
     for (int64_t begin = next_.take(kRunRows); begin < rows_.num_rows; begin = next_.take(kRunRows)) {
-      for (int64_t row = begin; row < std::min(begin + kRunRows, rows_.num_rows); ++row) put(row, scratch_[thread_index]);
+      const int64_t end = std::min(begin + kRunRows, rows_.num_rows);
+      for (int64_t row = begin; row < end; ++row) put(row, scratch_[thread_index]);
     }
   }
 
