@@ -92,7 +92,8 @@ void refuse(bool when, const std::string& what) {
   if (when) throw std::invalid_argument(what);
 }
 
-// A damaged file's: one such number would spoil every answer.
+// A damaged file's: one such number would spoil every answer. A model has millions of groups, so the message is made
+// for a bad one alone.
 void refuse_infinite(const char* what, int64_t row, const std::vector<float>& numbers) {
   const auto bad = std::find_if(numbers.begin(), numbers.end(), [](float x) { return !std::isfinite(x); });
   if (bad == numbers.end()) return;
@@ -166,8 +167,9 @@ void place_halves(const PackedLinear& weight, int64_t row, const uint8_t* bits) 
 void check_codes(const WeightFormat& format, int64_t row, const RowCodes& codes) {
   uint8_t seen = 0;
   for (const uint8_t code : codes.codes) seen |= code;
-  refuse(seen >> format.code_bits != 0, "a code has more than the format's " + std::to_string(format.code_bits) +
-                                            " bits");
+  if (seen >> format.code_bits != 0) {
+    throw std::invalid_argument("a code has more than the format's " + std::to_string(format.code_bits) + " bits");
+  }
   refuse_infinite("scale", row, codes.scales);
   refuse_infinite("minimum", row, codes.minima);
 }
