@@ -73,7 +73,7 @@ void write_value_bf16(const float* value, int dim, uint16_t* to) {
 
 // Codes of n numbers, a multiple of 8; -> their scale.
 float to_codes(const float* x, int n, int8_t* codes) {
-  constexpr float kSmallest = 1e-35f;  // numbers none of which exceeds it are zeros
+  constexpr float kSmallest = 1e-35f;  // the inverse of its scale is finite; what is far smaller is zero
   F8 highest = F8::zero(), wrong = F8::zero();
   for (int i = 0; i < n; i += 8) {
     const F8 part = F8::load(x + i);

@@ -96,7 +96,7 @@ struct UnpackedGroup {
 constexpr int kSegmentGroups = 24;
 
 // A kernel says how integers are multiplied:
-//   Item: int8_t or int16_t, what rows hold; items(x): where
+//   items(x): where the integers of rows lie, int8_t or int16_t
 //   kLack: for a format without minima
 //   kCodesAStep: numbers of k in a step
 //   unpack(codes, step, part): one vector of a group's weights

@@ -79,7 +79,7 @@ void w8_shorts_panel_avx512_vnni(const PackedLinear&, const uint8_t*, const Acti
 void w4_panel_avx512_vnni(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
 void w4_shorts_panel_avx512_vnni(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
 
-// Those two in AVX2, for tests.
+// Those two in AVX2: what they are held against, in tests and at start, and what panel_kernel falls back on.
 void w8_panel_emulated_vnni(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
 void w8_shorts_panel_emulated_vnni(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
 void w4_panel_emulated_vnni(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);

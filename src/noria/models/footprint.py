@@ -12,9 +12,11 @@ Workspace, with H hidden, Q and K query and key/value sizes over all heads, F in
     always          attention's gathered chunks and scores and one panel of weights widened to float32; or the
                     largest tensor in float32 while it is read, if that is more
 
-Of a backend that packs matrices by their stored kind: what it says that each takes; the workspace of a step token is
-one row each of residual stream, q|k|v, attention's and the gate's output, and of the widest linear input. While
-weights are read, a layer's largest matrix may have to be held in float32; tables of the vocabulary never are.
+Of a backend that packs matrices by their stored kind: what it says that each takes. A step token is reckoned with
+4 x (H + 2 Q + 2 K + 2 F + max(H, Q, F)) + 64 bytes: residual stream, q|k|v, attention's output, the gate's, which may
+be there in floats and in codes, and the widest linear input. Its sampler copies no row; 20 V bytes of each thread's own
+are paid for by the copies of five sequences. While weights are read, a layer's largest matrix may have to be held in
+float32; tables of the vocabulary never are.
 """
 
 from __future__ import annotations

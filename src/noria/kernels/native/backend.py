@@ -20,8 +20,10 @@ from noria.kernels.ops import BackendOptions, Forward
 class NativeBackend:
     """A kernels.ops.Backend.
 
-    Weights take the form that `formats` decides on; quantised ones meet activations in int8, with a scale for each
-    32 of them. Keys and values are rounded to the asked kv_dtype as they are stored. Sums are float32.
+    Weights take the form that `formats` decides on. Quantised ones meet activations rounded to integers, with a scale
+    for each 32 of them: of 16 bits before queries, keys, values and logits, of 8 elsewhere where the instruction set
+    level multiplies those exactly. Keys and values are rounded to the asked kv_dtype as they are stored. Sums are
+    float32.
     """
 
     def __init__(self, options: BackendOptions) -> None:

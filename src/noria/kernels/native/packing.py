@@ -97,7 +97,7 @@ class NativePacker:
 
 
 def is_quantised(form: str) -> bool:
-    """Whether weights of this form meet activations in int8."""
+    """Whether weights of this form meet activations rounded to integers."""
     return form in QUANTISED or form in _ROUNDED
 
 
