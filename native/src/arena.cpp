@@ -11,22 +11,6 @@
 namespace noria {
 namespace {
 
-constexpr size_t kPage = 4096;
-constexpr size_t kHugePage = size_t{2} << 20;
-
-struct Touch {
-  volatile uint8_t* data;
-  size_t num_bytes;
-};
-
-void touch_pages(void* context, int thread_index, int num_threads) {
-  const Touch& touch = *static_cast<Touch*>(context);
-  for (size_t start = thread_index * kHugePage; start < touch.num_bytes; start += num_threads * kHugePage) {
-    const size_t end = start + kHugePage < touch.num_bytes ? start + kHugePage : touch.num_bytes;
-    for (size_t at = start; at < end; at += kPage) touch.data[at] = 0;
-  }
-}
-
 constexpr size_t kMostBytes = size_t{1} << 62;  // more than any machine maps, and far from where sizes overflow
 
 void* aligned_memory(size_t num_bytes) {
@@ -60,12 +44,8 @@ size_t array_bytes(int64_t count, int64_t width, size_t item_bytes) {
   return bytes;
 }
 
-Arena::Arena(size_t num_bytes, Pool* pool) : num_bytes_(num_bytes ? num_bytes : 1) {
+Arena::Arena(size_t num_bytes) : num_bytes_(num_bytes ? num_bytes : 1) {
   data_ = static_cast<uint8_t*>(map_memory(num_bytes_));
-  if (pool != nullptr) {
-    Touch touch{data_, num_bytes_};
-    pool->run(touch_pages, &touch);
-  }
 }
 
 Arena::~Arena() {

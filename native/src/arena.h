@@ -1,11 +1,9 @@
-// Memory for a model's large arrays: huge pages where the kernel has them, faulted in before serving.
+// Memory for a model's large arrays: huge pages where the kernel has them.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <new>
-
-#include "pool.h"
 
 namespace noria {
 
@@ -29,11 +27,12 @@ class OutOfMemory : public std::bad_alloc {
 // count * width * item_bytes; throws std::invalid_argument where no memory can hold so much.
 size_t array_bytes(int64_t count, int64_t width, size_t item_bytes);
 
-// One mapping, zeroed, freed with its owner. Not movable: others point into it.
+// One mapping, zeroed, freed with its owner; the system gives a page when it is first written. Not movable: others
+// point into it.
 class Arena {
  public:
-  // Throws OutOfMemory when the system refuses. pool: its threads touch the pages first; null touches none.
-  Arena(size_t num_bytes, Pool* pool);
+  // Throws OutOfMemory when the system refuses.
+  explicit Arena(size_t num_bytes);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;

@@ -11,7 +11,7 @@ constexpr size_t kMappingBytes = size_t{64} << 20;  // untouched pages of it cos
 constexpr size_t kAlignment = 64;
 
 struct Mapping {
-  Mapping() : arena(kMappingBytes, nullptr) {}
+  Mapping() : arena(kMappingBytes) {}
 
   Arena arena;
   size_t num_used = 0;
@@ -23,7 +23,7 @@ std::shared_ptr<uint8_t> take_weight_memory(size_t num_bytes) {
   static std::mutex one_at_a_time;
   static std::weak_ptr<Mapping> last;
   if (kArraysApart || num_bytes > kMappingBytes / 2) {
-    auto arena = std::make_shared<Arena>(num_bytes, nullptr);
+    auto arena = std::make_shared<Arena>(num_bytes);
     return {arena, arena->data()};
   }
   const std::lock_guard<std::mutex> lock(one_at_a_time);
