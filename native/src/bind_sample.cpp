@@ -27,12 +27,16 @@ using DoubleRows = nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cp
 
 std::string number(int64_t value) { return std::to_string(value); }
 
+// What is checked for each row or token of a step calls this where it fails: the message is made then only.
+[[noreturn]] void refuse(const std::string& text) { throw std::invalid_argument(text); }
+
 void expect(bool holds, const std::string& text) {
-  if (!holds) throw std::invalid_argument(text);
+  if (!holds) refuse(text);
 }
 
 void expect_ids_below(int64_t max_id, int64_t size) {
-  expect(max_id < size, "a request holds the token id " + number(max_id) + "; a row has " + number(size) + " logits");
+  if (max_id < size) return;
+  refuse("a request holds the token id " + number(max_id) + "; a row has " + number(size) + " logits");
 }
 
 // Rows that are there, none twice: they are worked on at the same time.
@@ -40,8 +44,9 @@ void expect_rows(const Ints& rows, int64_t num_rows) {
   int64_t before = -1;
   for (size_t i = 0; i < rows.shape(0); ++i) {
     const int64_t row = rows.data()[i];
-    expect(row > before && row < num_rows, "row " + number(row) + " after row " + number(before) + " of " +
-                                               number(num_rows) + "; rows ascend");
+    if (row <= before || row >= num_rows) {
+      refuse("row " + number(row) + " after row " + number(before) + " of " + number(num_rows) + "; rows ascend");
+    }
     before = row;
   }
 }
@@ -72,7 +77,7 @@ SamplingRules rules_of(nb::handle params, uint64_t seed) {
 }
 
 int32_t checked_id(int64_t id) {
-  expect(id >= 0 && id <= INT32_MAX, "the token id " + number(id) + " is out of range");
+  if (id < 0 || id > INT32_MAX) refuse("the token id " + number(id) + " is out of range");
   return static_cast<int32_t>(id);
 }
 
@@ -109,7 +114,7 @@ void sample(Sampler& sampler, const FloatRows& logits, const Ints& rows, const s
   expect_rows(rows, static_cast<int64_t>(logits.shape(0)));
   std::vector<SampledRow> sampled(count);
   for (size_t i = 0; i < count; ++i) {
-    expect(requests[i] != nullptr, "a request is None");
+    if (requests[i] == nullptr) refuse("a request is None");
     expect_ids_below(requests[i]->max_id(), size);
     sampled[i] = {logits.data() + rows.data()[i] * size, requests[i]};
   }
@@ -143,10 +148,11 @@ void logprobs(Sampler& sampler, const FloatRows& logits, const IntRows& asked, c
   std::vector<LogprobsRow> rows(count);
   for (size_t i = 0; i < count; ++i) {
     const int32_t* one = asked.data() + i * 3;
-    expect(one[0] >= 0 && one[0] < int64_t(logits.shape(0)) && one[1] >= 0 && one[1] < size && one[2] >= 0 &&
-               one[2] <= int64_t(width) && one[2] <= size,
-           "logprobs of token " + number(one[1]) + " and " + number(one[2]) + " others in row " + number(one[0]) +
-               " of logits [" + number(logits.shape(0)) + ", " + number(size) + "]");
+    const bool is_there = one[0] >= 0 && one[0] < int64_t(logits.shape(0)) && one[1] >= 0 && one[1] < size;
+    if (!is_there || one[2] < 0 || one[2] > int64_t(width) || one[2] > size) {
+      refuse("logprobs of token " + number(one[1]) + " and " + number(one[2]) + " others in row " + number(one[0]) +
+             " of logits [" + number(logits.shape(0)) + ", " + number(size) + "]");
+    }
     rows[i].logits = logits.data() + one[0] * size;
     rows[i].outcome.token_id = one[1];
     rows[i].num_top = one[2];
