@@ -96,7 +96,7 @@ def test_what_is_not_finite_is_seen_in_the_logits_whatever_the_cache_holds(backe
 
 @pytest.mark.parametrize("file_format", ["safetensors", "gguf"])
 @pytest.mark.parametrize("kind", QUANTISED_KINDS)
-def test_quantised_models_differ_from_their_numbers_by_int8_activations_only(
+def test_quantised_models_differ_from_their_numbers_by_rounded_activations_only(
     kind: str, file_format: str
 ) -> None:
     file = quantised_file(small_config(**EVERYTHING, **QUANTISABLE), kind, file_format)

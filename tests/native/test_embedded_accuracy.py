@@ -1,4 +1,4 @@
-"""How far int8 activations, rounded weights and the KV cache move the embedded model from its numbers in float32.
+"""How far rounded activations, rounded weights and the KV cache move the embedded model from its numbers in float32.
 
 Models as small as this one are the hardest to round.
 """

@@ -65,7 +65,7 @@ def rounded(file: MemoryFile, quantization: str) -> MemoryFile:
 @pytest.mark.parametrize("file_format", ["safetensors", "gguf"])
 @pytest.mark.parametrize("shape", [{}, UNTIED, BIASES, {"architecture": "qwen3"}])
 @pytest.mark.parametrize("quantization", ["w8", "w4"])
-def test_rounded_models_differ_from_their_numbers_by_int8_activations_only(
+def test_rounded_models_differ_from_their_numbers_by_rounded_activations_only(
     quantization: str, shape: dict[str, Any], file_format: str
 ) -> None:
     file = random_file(small_config(**WIDE, **shape), file_format)
