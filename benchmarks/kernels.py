@@ -1,4 +1,4 @@
-"""The native kernels against what the machine can do, on the matrices of a model, with made-up weights.
+"""The native kernels, at the AVX2 level, against what the machine can do, on a model's matrices with made-up weights.
 
     python benchmarks/kernels.py [--shapes 135m] [--threads 2] [--kinds Q8_0 Q4_0] [--rows 1 4 32 128]
 

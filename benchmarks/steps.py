@@ -1,4 +1,4 @@
-"""Where a step's time goes: every op of one step beside what the machine allows it.
+"""Where a step's time goes at the AVX2 level: every op of one step beside what the machine allows it.
 
     python benchmarks/steps.py [MODEL] [--threads 2] [--context 256] [--batches 1 8 32] [--prefill 512]
 

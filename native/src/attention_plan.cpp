@@ -10,6 +10,8 @@ namespace {
 constexpr int kTileRows = 24;
 // With fewer pieces of work than this for each thread, the chunks of a tile are computed apart.
 constexpr int kEnoughWork = 6;
+// And at most so much memory for shares: what the tiles of very long contexts would take beyond it they do whole.
+constexpr int64_t kMostShareBytes = 8 << 20;
 
 // The sequences of a step, those with most to compute first: what is left for the end is small.
 std::vector<int> longest_first(const Step& step) {
@@ -36,11 +38,13 @@ void AttentionPlan::make(const Step& step, const Heads& heads, int window, int n
   }
   for (size_t tile = 0; tile < tiles_.size(); ++tile) done_[tile].store(0, std::memory_order_relaxed);
   const bool is_split = tiles_.size() < static_cast<size_t>(kEnoughWork * num_threads) && num_threads > 1;
+  const int64_t most_rows = kMostShareBytes / (share_stride(heads.head_dim) * int64_t(sizeof(float)));
   for (size_t index = 0; index < tiles_.size(); ++index) {
     Tile& tile = tiles_[index];
-    const int pieces = is_split ? tile.num_chunks : 1;
+    const int64_t num_rows = int64_t(tile.num_chunks) * tile.num_tokens * heads.group();
+    const int pieces = is_split && num_share_rows_ + num_rows <= most_rows ? tile.num_chunks : 1;
     tile.first_share = num_share_rows_;
-    if (pieces > 1) num_share_rows_ += tile.num_chunks * tile.num_tokens * heads.group();
+    if (pieces > 1) num_share_rows_ += static_cast<int>(num_rows);
     for (int piece = 0; piece < pieces; ++piece) {
       const int first = tile.first_chunk + piece;
       work_.push_back({static_cast<int>(index), first, pieces > 1 ? 1 : tile.num_chunks});

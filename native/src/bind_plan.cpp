@@ -145,6 +145,7 @@ class Recorder {
 
   std::vector<std::pair<std::string, double>> op_times() const {
     std::vector<std::pair<std::string, double>> times;
+    const nb::gil_scoped_release released;  // a step may be under way
     for (const Plan::OpTime& one : plan_.op_times()) times.emplace_back(one.name, one.seconds);
     return times;
   }

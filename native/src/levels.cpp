@@ -77,10 +77,13 @@ PanelKernel panel_kernel(const WeightFormat& format, RowForm form) {
   return found != nullptr ? found : kEmulatedVnni.table.panel(format, form);
 }
 
+void need_level(const Level& level) {
+  if (cpu_of(ask_cpu()).*level.needs) return;
+  throw std::invalid_argument(std::string("this machine does not run ") + level.name);
+}
+
 void use_level(const Level& level) {
-  if (!(cpu_of(ask_cpu()).*level.needs)) {
-    throw std::invalid_argument(std::string("this machine does not run ") + level.name);
-  }
+  need_level(level);
   level_in_use.store(&level, std::memory_order_relaxed);
 }
 

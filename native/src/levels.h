@@ -27,9 +27,11 @@ const Level& current_level();
 // Every later product is the level's, what plans recorded earlier included. Throws std::invalid_argument where the
 // machine does not run it.
 void use_level(const Level& level);
+// The same refusal alone.
+void need_level(const Level& level);
 
 // Its products of seeded operands, in all formats, forms of rows and numbers of rows, are the emulated ones' to the
-// bit. Takes about ten milliseconds.
+// bit. Takes about ten milliseconds. Throws std::invalid_argument where the machine does not run it.
 bool is_proven(const Level& level);
 
 }  // namespace noria

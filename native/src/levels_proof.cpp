@@ -117,6 +117,7 @@ std::vector<WeightFormat> formats_to_prove() {
 }  // namespace
 
 bool is_proven(const Level& level) {
+  need_level(level);
   if (level.emulated == nullptr) return true;
   const GemmTable& other = level.emulated->table;
   Draw draw;

@@ -163,11 +163,11 @@ void Plan::lm_head(int x, const RmsNorm& norm, const PackedLinear& weight) {
   need_plain(weight);
   need(!has_run_, "a plan that has run takes no more ops");
   need(limits_.num_logits == 0, "logits of " + number(limits_.num_logits) + " numbers are given already");
-  limits_.num_logits = weight.num_outputs();
   const LinearInput input(workspace_, weight, norm, Precision::kInt16);
   auto op = std::make_unique<LmHeadOp>(input, weight, workspace_, &logits_);
   op->x = &used_floats(x, weight.k);
   ops_.push_back(std::move(op));
+  limits_.num_logits = weight.num_outputs();
 }
 
 void Plan::run(const Step& step, float* logits) {
@@ -202,6 +202,7 @@ void Plan::walk(const Walker& walker) {
 }
 
 std::vector<Plan::OpTime> Plan::op_times() const {
+  const std::lock_guard<std::mutex> lock(one_step_);
   std::vector<OpTime> times;
   for (size_t index = 0; index + 1 < ended_.size(); ++index) {
     const std::chrono::duration<double> taken = ended_[index + 1] - ended_[index];

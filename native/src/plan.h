@@ -1,6 +1,7 @@
 // A model's forward as a record of ops, walked by the pool once a step.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -125,8 +126,8 @@ class Plan {
   KvCache& cache_;
   Workspace workspace_;
   Limits limits_;
-  bool has_run_ = false;
-  std::mutex one_step_;
+  std::atomic<bool> has_run_{false};
+  mutable std::mutex one_step_;
   float* logits_ = nullptr;  // of the step that runs
   std::vector<std::unique_ptr<Buffer>> buffers_;
   std::vector<std::unique_ptr<Slot>> slots_;

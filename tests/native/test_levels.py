@@ -108,6 +108,13 @@ def test_every_level_of_this_machine_proves_itself(name: str) -> None:
     assert _native.is_proven(name)
 
 
+def test_a_level_that_the_machine_lacks_is_neither_used_nor_tried() -> None:
+    for name in set(ALL) - {*_native.levels(), *EMULATED}:
+        for call in (_native.use_isa, _native.is_proven):
+            with pytest.raises(ValueError, match=f"this machine does not run {name}"):
+                call(name)
+
+
 def same_at_all(
     weight: _native.LinearWeight, x: np.ndarray | _native.QuantisedRows, m: int, levels: list[str]
 ) -> None:
