@@ -10,7 +10,9 @@ constexpr int64_t kOwnRows = 4;
 
 // Pieces of work that a thread should find at least, so that none waits long for the last of another's.
 constexpr int64_t kEnoughPieces = 16;
-// Of all pieces, those that threads take without asking.
+// Up to so many rows wait for their weights more than they compute, and neighbouring panels are what memory gives
+// fastest: of all pieces, threads then take this share without asking.
+constexpr int64_t kStreamedRows = 8;
 constexpr int64_t kOwnPercent = 75;
 // A smaller piece takes its panel apart for too few rows.
 constexpr int64_t kFewestRows = 16;
@@ -85,9 +87,10 @@ void PanelWork::run(const Walker& walker, const PackedLinear& weight, const Acti
       gemm_block(weight, x, piece / num_blocks, row, std::min(row + rows, x.num_rows), epilogue);
     }
   };
-  // Most of its share a thread takes in one piece, since a stream of neighbouring panels is what memory gives fastest;
-  // the rest goes to whoever is there first, in few takes where there are many.
-  const int64_t own = num_pieces * kOwnPercent / 100 / walker.count, shared = own * walker.count;
+  // What is not taken so goes to whoever is there first, in few takes where there are many: a thread that others keep
+  // from its processor then leaves more to the rest.
+  const int64_t percent = x.num_rows <= kStreamedRows ? kOwnPercent : 0;
+  const int64_t own = num_pieces * percent / 100 / walker.count, shared = own * walker.count;
   run_pieces(own * walker.index, own * (walker.index + 1));
   const int64_t step = std::max<int64_t>(1, (num_pieces - shared) / (walker.count * kEnoughPieces));
   for (int64_t begin = next_.take(step); begin < num_pieces - shared; begin = next_.take(step)) {
