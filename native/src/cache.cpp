@@ -78,9 +78,7 @@ void KvCache::copy_block(int source, int destination) {
     }
   }
   if (source == destination) return;
-  for (int layer = 0; layer < shape_.num_layers; ++layer) {
-    std::memcpy(head_of(layer, destination, 0), head_of(layer, source, 0), block_bytes_);
-  }
+  std::memcpy(head_of(0, destination, 0), head_of(0, source, 0), block_bytes_ * shape_.num_layers);
 }
 
 }  // namespace noria

@@ -38,7 +38,8 @@ void write_token_avx2(KvKind kind, int dim, const float* key, const float* value
 // scale for every 32 of them: 8 tokens' scales in float32, then [32][8] codes, and the last section as short as it is.
 // A value has one scale; those of a group, float32, come after its [8][D] codes. What is not finite has NaN for its
 // scale.
-// Memory is zero until written, and taken from the system as it is.
+// A block's layers lie together, so that few blocks in use take few pages: memory is zero until written, and taken
+// from the system as it is.
 class KvCache {
  public:
   static constexpr int kGroup = 8;
@@ -71,7 +72,7 @@ class KvCache {
 
  private:
   uint8_t* head_of(int layer, int block, int head) const {
-    return arena_.data() + (size_t(layer) * shape_.num_blocks + block) * block_bytes_ + head * head_bytes_;
+    return arena_.data() + (size_t(block) * shape_.num_layers + layer) * block_bytes_ + head * head_bytes_;
   }
 
   CacheShape shape_;
