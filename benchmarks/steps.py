@@ -36,7 +36,7 @@ from noria.models.stored import StoredModel
 BLOCK_SIZE = 16
 READ_BYTES = 160 << 20  # beyond any cache that a core has to itself
 ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
-# Of the inner step that a line's products take; a sensitive layer's rows are shorts, and so are those of Q8_0.
+# Of the inner step that a line's products take; before the logits rows are shorts, and so they are for Q8_0.
 BYTES, SHORTS, FLOATS = "w4", "w8", "float32"
 NAMES = ("embed", "norm_qkv", "attend", "output", "norm_glu", "down", "lm_head")
 
@@ -162,29 +162,28 @@ def loads_of(stored: StoredModel, case: Case, item_bytes: int) -> dict[str, Load
     }
     query, kv = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
     hidden, inner, layers = config.hidden_size, config.intermediate_size, config.num_layers
-    for name, tensor, numbers, rows, is_sensitive in (
-        ("norm_qkv", "layers.0.q.weight", layers * (query + 2 * kv) * hidden, num_tokens, True),
-        ("output", "layers.0.o.weight", layers * hidden * query, num_tokens, False),
-        ("norm_glu", "layers.0.gate.weight", layers * 2 * inner * hidden, num_tokens, False),
-        ("down", "layers.0.down.weight", layers * inner * hidden, num_tokens, False),
+    for name, tensor, numbers, rows in (
+        ("norm_qkv", "layers.0.q.weight", layers * (query + 2 * kv) * hidden, num_tokens),
+        ("output", "layers.0.o.weight", layers * hidden * query, num_tokens),
+        ("norm_glu", "layers.0.gate.weight", layers * 2 * inner * hidden, num_tokens),
+        ("down", "layers.0.down.weight", layers * inner * hidden, num_tokens),
         (
             "lm_head",
             "embedding" if config.tie_word_embeddings else "head",
             config.vocab_size * hidden,
             case.num_sequences,
-            True,
         ),
     ):
         found = stored.tensor(tensor)
         bytes_each = found.num_bytes / (found.shape[0] * found.shape[1])
-        loads[name] = Load(numbers * bytes_each, float(numbers) * rows, unit_of(found.kind, is_sensitive))
+        loads[name] = Load(numbers * bytes_each, float(numbers) * rows, unit_of(name, found.kind))
     return loads
 
 
-def unit_of(kind: str, is_sensitive: bool) -> str:
+def unit_of(op: str, kind: str) -> str:
     if kind in ("F32", "F16", "BF16"):
         return FLOATS
-    return SHORTS if is_sensitive or kind == "Q8_0" else BYTES
+    return SHORTS if op == "lm_head" or kind == "Q8_0" else BYTES
 
 
 def attention(config: ModelConfig, case: Case, item_bytes: int) -> Load:

@@ -41,6 +41,15 @@ void need_plain(const PackedLinear& weight) {
        "gate over up of " + number(weight.n) + " rows where a plain weight belongs");
 }
 
+// Of rows that all the weights take in one form: every weight takes 16 bits, but some take no fewer.
+Precision shared_precision(const std::vector<PackedLinear>& weights) {
+  for (const PackedLinear& weight : weights) {
+    const bool takes_bytes = row_form(weight.format, Precision::kInt8) == RowForm::kBytes;
+    if (weight.format.is_quantised() && !takes_bytes) return Precision::kInt16;
+  }
+  return Precision::kInt8;
+}
+
 }  // namespace
 
 void Buffer::reserve(int64_t num_rows) {
@@ -116,7 +125,7 @@ int Plan::norm_qkv(int x, const RmsNorm& norm, const std::vector<PackedLinear>& 
   }
   need(num_rows == width, "weights of " + number(num_rows) + " rows; the heads have " + number(width));
   limits_.num_positions = std::min(limits_.num_positions, finish.rope.num_positions);
-  const LinearInput input(workspace_, weights[0], norm, Precision::kInt16);
+  const LinearInput input(workspace_, weights[0], norm, shared_precision(weights));
   auto op = std::make_unique<NormQkvOp>(input, weights, finish, cache_);
   op->x = &used_floats(x, weights[0].k);
   op->qkv = &made(width);

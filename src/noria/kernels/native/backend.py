@@ -21,7 +21,7 @@ class NativeBackend:
     """A kernels.ops.Backend.
 
     Weights take the form that `formats` decides on. Quantised ones meet activations rounded to integers, with a scale
-    for each 32 of them: of 16 bits before queries, keys, values and logits, of 8 elsewhere where the instruction set
+    for each 32 of them: of 16 bits before the logits, of 8 elsewhere where the instruction set
     level multiplies those exactly. Keys and values are rounded to the asked kv_dtype as they are stored. Sums are
     float32.
     """
