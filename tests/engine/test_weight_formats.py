@@ -72,6 +72,7 @@ def test_an_engine_of_rounded_weights_says_so(quantization: str) -> None:
     asked = {"model": model, "max_model_len": 64, "quantization": quantization, "num_threads": 1}
     options = from_mapping(EngineOptions, asked)
     engine = load_engine(open_model(options.model), options, lambda settings: None)
+    engine.runner.shutdown()
     (choice,) = [one for one in engine.resolved.choices if one.name == "quantization"]
     assert (choice.value, engine.resolved.config.quantization) == (quantization, quantization)
     assert (
