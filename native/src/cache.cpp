@@ -51,7 +51,7 @@ KvCache::KvCache(CacheShape shape, KvKind kind)
       keys_bytes_(key_bytes_ * shape.block_size),
       head_bytes_(keys_bytes_ + value_bytes_ * shape.block_size),
       block_bytes_(head_bytes_ * shape.num_kv_heads),
-      arena_(block_bytes_ * shape.num_blocks * shape.num_layers) {}
+      arena_(num_bytes() + kGroup * key_bytes_) {}
 
 void KvCache::write(int layer, int slot, int head, const float* key, const float* value) {
   const int offset = slot % shape_.block_size, lane = offset % kGroup;

@@ -82,6 +82,8 @@ class KvCache {
   size_t keys_bytes_;   // of one head in a block
   size_t head_bytes_;   // keys and values of one head in a block
   size_t block_bytes_;  // a block in one layer
+  // And room for a group of keys: attention takes several groups at once and heeds those that there are, and what
+  // lies behind the last keys of a sequence, values, is a little shorter in int8.
   Arena arena_;
 };
 
