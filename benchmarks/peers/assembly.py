@@ -9,7 +9,7 @@ from pathlib import Path
 from benchmarks.peers import environments, forms, servers
 from benchmarks.peers.children import ChildFailed
 from benchmarks.peers.engines import NORIA, Engine
-from benchmarks.peers.environments import Workplace
+from benchmarks.peers.environments import WorkFolder
 from benchmarks.peers.openvino_engine import OpenVino
 
 
@@ -24,27 +24,27 @@ class Assembly:
 
 
 def assemble(
-    wanted: Sequence[str], workplace: Workplace, model: Path, file_format: str, num_threads: int
+    wanted: Sequence[str], work_folder: WorkFolder, model: Path, file_format: str, num_threads: int
 ) -> Assembly:
     """The wanted engines in their order, ready to be started. model: a GGUF file."""
     assembly = Assembly(model, "file")
     if file_format != "file":
-        _requantise(assembly, workplace, file_format, "llama.cpp" in wanted)
+        _requantise(assembly, work_folder, file_format, "llama.cpp" in wanted)
     builders: dict[str, Callable[[], Engine]] = {
-        NORIA: lambda: servers.noria(assembly.file, num_threads, workplace.root / "noria.log"),
+        NORIA: lambda: servers.noria(assembly.file, num_threads, work_folder.root / "noria.log"),
         "openvino": lambda: OpenVino(
-            environments.openvino_python(workplace),
+            environments.openvino_python(work_folder),
             assembly.file,
             num_threads,
-            workplace.root / "openvino.log",
+            work_folder.root / "openvino.log",
         ),
         "llama.cpp": lambda: servers.llama_cpp(
-            environments.llama_tools(workplace)["llama-server"],
+            environments.llama_tools(work_folder)["llama-server"],
             assembly.file,
             num_threads,
-            workplace.root / "llama.cpp.log",
+            work_folder.root / "llama.cpp.log",
         ),
-        "vllm": lambda: _vllm(workplace, model, num_threads),
+        "vllm": lambda: _vllm(work_folder, model, num_threads),
     }
     for name in wanted:
         try:
@@ -54,12 +54,12 @@ def assemble(
     return assembly
 
 
-def _requantise(assembly: Assembly, workplace: Workplace, file_format: str, wants_server: bool) -> None:
+def _requantise(assembly: Assembly, work_folder: WorkFolder, file_format: str, wants_server: bool) -> None:
     """Without llama.cpp's program every engine gets the file as it is."""
     tools = environments.LLAMA_TOOLS if wants_server else ("llama-quantize",)
     try:
-        quantise = environments.llama_tools(workplace, tools)["llama-quantize"]
-        assembly.file = forms.quantised(workplace, assembly.file, file_format, quantise)
+        quantise = environments.llama_tools(work_folder, tools)["llama-quantize"]
+        assembly.file = forms.quantised(work_folder, assembly.file, file_format, quantise)
         assembly.file_format = file_format
     except (ChildFailed, OSError) as error:
         assembly.problems["form"] = (
@@ -67,7 +67,7 @@ def _requantise(assembly: Assembly, workplace: Workplace, file_format: str, want
         )
 
 
-def _vllm(workplace: Workplace, model: Path, num_threads: int) -> Engine:
-    python = environments.vllm_python(workplace)
-    checkpoint = forms.checkpoint(workplace, model, python)
-    return servers.vllm(python, checkpoint, num_threads, workplace.root / "vllm.log")
+def _vllm(work_folder: WorkFolder, model: Path, num_threads: int) -> Engine:
+    python = environments.vllm_python(work_folder)
+    checkpoint = forms.checkpoint(work_folder, model, python)
+    return servers.vllm(python, checkpoint, num_threads, work_folder.root / "vllm.log")

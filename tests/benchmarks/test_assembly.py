@@ -11,7 +11,7 @@ from benchmarks.peers import environments, forms
 from benchmarks.peers.assembly import Assembly, assemble
 from benchmarks.peers.children import ChildFailed
 from benchmarks.peers.engines import ENGINES, Situation
-from benchmarks.peers.environments import Workplace
+from benchmarks.peers.environments import WorkFolder
 
 
 @dataclass
@@ -32,7 +32,9 @@ class Steps:
 def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     steps = Steps()
 
-    def llama_tools(workplace: Workplace, tools: Sequence[str] = environments.LLAMA_TOOLS) -> dict[str, Path]:
+    def llama_tools(
+        work_folder: WorkFolder, tools: Sequence[str] = environments.LLAMA_TOOLS
+    ) -> dict[str, Path]:
         return {tool: steps.take(f"build {tool}", Path(f"/bin/{tool}")) for tool in tools}
 
     replaced = {
@@ -50,8 +52,8 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
 
 
 def assembled(tmp_path: Path, wanted: Sequence[str] = ENGINES, file_format: str = "q4_0") -> Assembly:
-    workplace = Workplace(tmp_path, lambda _: None, build_jobs=1)
-    return assemble(wanted, workplace, Path("/models/m.gguf"), file_format, num_threads=2)
+    work_folder = WorkFolder(tmp_path, lambda _: None, build_jobs=1)
+    return assemble(wanted, work_folder, Path("/models/m.gguf"), file_format, num_threads=2)
 
 
 def test_three_engines_get_one_file_and_vllm_the_same_weights_in_bf16(steps: Steps, tmp_path: Path) -> None:
