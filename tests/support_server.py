@@ -7,6 +7,7 @@ import contextlib
 import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -18,7 +19,7 @@ from noria.config.serving import ServerOptions
 from noria.config.tokenizer import TokenizerSpec
 from noria.core.outputs import Delta, FinishReason
 from noria.core.plan import TokenLogprobs
-from noria.engine.client import Sink
+from noria.engine.client import Sink, verdict_of
 from noria.engine.messages import EngineStats, GenerateRequest
 from noria.engine.records import Recorder
 from noria.server.app import create_app
@@ -123,7 +124,10 @@ class FakeEngine:
         if is_auto:
             self._thread.start()
 
-    def submit(self, requests: Sequence[GenerateRequest], sink: Sink) -> None:
+    def submit(self, requests: Sequence[GenerateRequest], sink: Sink) -> Future[None]:
+        return verdict_of(lambda: self._take(requests, sink))
+
+    def _take(self, requests: Sequence[GenerateRequest], sink: Sink) -> None:
         if self.submit_error is not None:
             raise self.submit_error
         if not self.is_alive:

@@ -134,7 +134,7 @@ def test_a_dead_runner_gives_every_open_request_an_error_and_refuses_new_ones(ga
     assert client.stats().is_alive is False
     assert runner.is_shut_down
     with pytest.raises(EngineError, match="the engine failed: ValueError"):
-        client.submit([request("c")], inbox)
+        client.submit([request("c")], inbox).result()
 
 
 def test_a_sink_that_raises_loses_its_requests_and_nobody_elses(client: InProcessClient, caplog) -> None:
@@ -165,7 +165,7 @@ def test_shutting_down_aborts_what_is_open(gated) -> None:
     stopper.join(timeout=20)
     assert inbox.finish("a") is FinishReason.ABORT
     with pytest.raises(EngineError, match="shut down"):
-        client.submit([request("b")], inbox)
+        client.submit([request("b")], inbox).result()
 
 
 def test_whatever_a_runner_raises_nobody_is_left_waiting(gated) -> None:
@@ -177,7 +177,7 @@ def test_whatever_a_runner_raises_nobody_is_left_waiting(gated) -> None:
     inbox.wait(lambda: inbox.finish("a"))
     assert inbox.finish("a") is FinishReason.LOST
     with pytest.raises(EngineError, match="SystemExit"):
-        client.submit([request("b")], inbox)
+        client.submit([request("b")], inbox).result()
 
 
 def test_a_request_is_refused_or_answered_however_it_races_with_shutting_down() -> None:
@@ -245,7 +245,7 @@ def test_a_request_that_cannot_be_served_is_refused_before_anything_is_queued(
 ) -> None:
     inbox = Inbox()
     with pytest.raises(RequestError, match=message):
-        client.submit([request("fine"), bad], inbox)
+        client.submit([request("fine"), bad], inbox).result()
     client.submit([request("fine")], inbox)  # was not queued the first time
     inbox.wait(lambda: inbox.finish("fine"))
 
@@ -254,9 +254,9 @@ def test_an_id_in_use_is_refused(gated) -> None:
     client, _ = gated
     client.submit([request("a")], Inbox())
     with pytest.raises(RequestError, match="'a' is in use"):
-        client.submit([request("b"), request("a")], Inbox())
+        client.submit([request("b"), request("a")], Inbox()).result()
     with pytest.raises(RequestError, match="'c' is in use"):
-        client.submit([request("c"), request("c")], Inbox())
+        client.submit([request("c"), request("c")], Inbox()).result()
     client.submit([request("b")], Inbox())
 
 

@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
 
 import pytest
 
 from noria.config.errors import RequestError
 from noria.core.outputs import Delta, FinishReason
+from noria.engine.client import Sink
 from noria.engine.messages import GenerateRequest
 from noria.sampling.params import SamplingParams
 from noria.server.bridge import Bridge, Inbox
@@ -35,7 +38,7 @@ def test_a_step_wakes_the_loop_once_however_many_requests_it_serves() -> None:
         engine = FakeEngine(says("a b c d"), is_auto=False)
         bridge, inboxes = Bridge(engine), [Inbox() for _ in range(50)]
         for i, inbox in enumerate(inboxes):
-            bridge.submit([request(f"r{i}")], inbox)
+            await bridge.submit([request(f"r{i}")], inbox)
         loop = CountingLoop(asyncio.get_running_loop())
         for step in range(1, 4):
             engine.step()
@@ -50,7 +53,7 @@ def test_steps_that_come_faster_than_the_loop_turns_share_a_wake() -> None:
     async def scenario() -> None:
         engine = FakeEngine(says("a b c d"), is_auto=False)
         bridge, inbox = Bridge(engine), Inbox()
-        bridge.submit([request("r")], inbox)
+        await bridge.submit([request("r")], inbox)
         loop = CountingLoop(asyncio.get_running_loop())
         for _ in range(3):
             engine.step()
@@ -68,7 +71,7 @@ def test_every_delta_arrives_once_and_in_order_from_another_thread() -> None:
             + [Delta(r.request_id, finish=FinishReason.LENGTH)]
         )
         bridge, inbox = Bridge(engine), Inbox()
-        bridge.submit([request("r")], inbox)
+        await bridge.submit([request("r")], inbox)
         thread = threading.Thread(target=lambda: [engine.step() for _ in range(501)])
         thread.start()
         deltas: list[Delta] = []
@@ -85,7 +88,7 @@ def test_nothing_is_delivered_after_a_cancel_and_nothing_is_left_behind() -> Non
     async def scenario() -> None:
         engine = FakeEngine(says("a b c d"), is_auto=False)
         bridge, inbox = Bridge(engine), Inbox()
-        bridge.submit([request("a"), request("b")], inbox)
+        await bridge.submit([request("a"), request("b")], inbox)
         bridge.cancel(["a", "unknown"])
         assert engine.cancelled == ["a"]
         bridge.cancel(["a"])
@@ -102,7 +105,7 @@ def test_a_stop_tells_the_engine_that_it_is_one_and_a_cancel_that_it_is_none() -
     async def scenario() -> None:
         engine = FakeEngine(says("a b c d"), is_auto=False)
         bridge, inbox = Bridge(engine), Inbox()
-        bridge.submit([request("a"), request("b")], inbox)
+        await bridge.submit([request("a"), request("b")], inbox)
         bridge.stop("a")
         bridge.cancel(["b"])
         bridge.stop("a")
@@ -119,7 +122,7 @@ def test_a_refused_submission_leaves_nothing_behind() -> None:
         engine.submit_error = RequestError("no")
         bridge = Bridge(engine)
         with pytest.raises(RequestError):
-            bridge.submit([request("a"), request("b")], Inbox())
+            await bridge.submit([request("a"), request("b")], Inbox())
         assert bridge.num_open == 0
         engine.shutdown()
 
@@ -131,7 +134,7 @@ def test_failing_all_ends_every_waiting_request() -> None:
         engine = FakeEngine(is_auto=False)
         bridge, inboxes = Bridge(engine), [Inbox(), Inbox()]
         for i, inbox in enumerate(inboxes):
-            bridge.submit([request(f"{i}a"), request(f"{i}b")], inbox)
+            await bridge.submit([request(f"{i}a"), request(f"{i}b")], inbox)
         waiting = [asyncio.ensure_future(inbox.take()) for inbox in inboxes]
         await asyncio.sleep(0)
         bridge.fail_all(RuntimeError("the end"))
@@ -148,7 +151,7 @@ def test_what_came_before_a_failure_is_given_first(num_in_the_inbox: int, num_on
     async def scenario() -> None:
         engine = FakeEngine(says("a b c d e f g"), is_auto=False)
         bridge, inbox = Bridge(engine), Inbox()
-        bridge.submit([request("r")], inbox)
+        await bridge.submit([request("r")], inbox)
         for _ in range(num_in_the_inbox):
             engine.step()
         await asyncio.sleep(0)
@@ -171,7 +174,7 @@ def test_a_request_whose_end_is_on_its_way_does_not_fail_with_the_others() -> No
     async def scenario() -> None:
         engine = FakeEngine(lambda r: [Delta(r.request_id, (5,), finish=FinishReason.LENGTH)], is_auto=False)
         bridge, inbox = Bridge(engine), Inbox()
-        bridge.submit([request("r")], inbox)
+        await bridge.submit([request("r")], inbox)
         engine.step()
         bridge.fail_all(RuntimeError("the end"))
         (delta,) = await inbox.take()
@@ -186,9 +189,51 @@ def test_deltas_for_a_loop_that_has_closed_are_dropped() -> None:
     bridge = Bridge(engine)
 
     async def scenario() -> None:
-        bridge.submit([request("a")], Inbox())
+        await bridge.submit([request("a")], Inbox())
 
     asyncio.run(scenario())
     while engine.is_busy:
         engine.step()
     assert bridge._arrived == []
+
+
+class Undecided(FakeEngine):
+    """Takes what is submitted, and lets the test say when its verdict is known."""
+
+    def __init__(self) -> None:
+        super().__init__(says("a b c d"), is_auto=False)
+        self.verdict: Future[None] = Future()
+
+    def submit(self, requests: Sequence[GenerateRequest], sink: Sink) -> Future[None]:
+        super().submit(requests, sink).result()
+        return self.verdict
+
+
+def test_a_submission_waits_for_a_verdict_that_comes_from_elsewhere() -> None:
+    async def scenario() -> None:
+        engine = Undecided()
+        bridge, inbox = Bridge(engine), Inbox()
+        waiting = asyncio.ensure_future(bridge.submit([request("a")], inbox))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        engine.step()  # news may come before the verdict
+        threading.Thread(target=lambda: engine.verdict.set_result(None)).start()
+        await waiting
+        assert [delta.request_id for delta in await inbox.take()] == ["a"]
+
+    asyncio.run(scenario())
+
+
+def test_whoever_gives_up_waiting_for_a_verdict_takes_its_sequences_along() -> None:
+    async def scenario() -> None:
+        engine = Undecided()
+        bridge = Bridge(engine)
+        waiting = asyncio.ensure_future(bridge.submit([request("a"), request("b")], Inbox()))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert engine.cancelled == ["a", "b"]
+        assert bridge.num_open == 0
+
+    asyncio.run(scenario())

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Protocol
 
+from noria.config.errors import NoriaError
 from noria.core.outputs import Delta, FinishReason
 from noria.engine.messages import EngineStats, GenerateRequest
 
@@ -15,14 +17,26 @@ if TYPE_CHECKING:
 Sink = Callable[[Sequence[Delta]], None]
 
 
+def verdict_of(take: Callable[[], None]) -> Future[None]:
+    """A verdict that is known at once: what `take` does."""
+    verdict: Future[None] = Future()
+    try:
+        take()
+    except NoriaError as error:
+        verdict.set_exception(error)
+    else:
+        verdict.set_result(None)
+    return verdict
+
+
 class EngineClient(Protocol):
     """An engine, wherever it runs. All methods may be called from any thread and return at once."""
 
-    def submit(self, requests: Sequence[GenerateRequest], sink: Sink) -> None:
+    def submit(self, requests: Sequence[GenerateRequest], sink: Sink) -> Future[None]:
         """Queue requests; each gets deltas through `sink` until one with a finish reason.
 
-        Raises RequestError for a request that can never be served (nothing is queued then), EngineError when
-        the engine is dead or shut down.
+        The verdict is done once they are all queued. Else none of them is, and it raises RequestError for a request
+        that can never be served, EngineError when the engine is dead or shut down.
         """
         ...
 

@@ -6,13 +6,14 @@ import atexit
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
 from noria.config.engine import EngineConfig
 from noria.config.errors import EngineError, RequestError
 from noria.core.acceptance import max_known_tokens
 from noria.core.outputs import Delta, FinishReason
-from noria.engine.client import Sink
+from noria.engine.client import Sink, verdict_of
 from noria.engine.loop import EngineLoop
 from noria.engine.messages import EngineStats, GenerateRequest
 from noria.engine.records import Recorder
@@ -57,7 +58,10 @@ class InProcessClient:
     def recorder(self) -> Recorder:
         return self._loop.recorder
 
-    def submit(self, requests: Sequence[GenerateRequest], sink: Sink) -> None:
+    def submit(self, requests: Sequence[GenerateRequest], sink: Sink) -> Future[None]:
+        return verdict_of(lambda: self._take(requests, sink))
+
+    def _take(self, requests: Sequence[GenerateRequest], sink: Sink) -> None:
         for request in requests:
             check_token_ids(request.prompt_token_ids, self._config.model.vocab_size, "prompt")
             num_prompt = len(request.prompt_token_ids)

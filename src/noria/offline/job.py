@@ -59,7 +59,7 @@ class Job:
                 running[choice.request_id] = _Running(request, output, OutputStream(self._tokenizer, asked))
             sequences += choices
             self.requests.append(request)
-        self._client.submit(sequences, self._news.put)
+        self._client.submit(sequences, self._news.put).result()
         self._running.update(running)
 
     def news(self) -> Iterator[News]:

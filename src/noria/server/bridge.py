@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
+from concurrent.futures import Future
 
 from noria.core.outputs import Delta, FinishReason
 from noria.engine.client import EngineClient
@@ -68,13 +69,19 @@ class Bridge:
         """Sequences submitted and neither finished nor cancelled."""
         return len(self._inboxes)
 
-    def submit(self, requests: Sequence[GenerateRequest], inbox: Inbox) -> None:
-        """Queue sequences whose deltas go to `inbox`. Raises RequestError and EngineError as the engine does."""
+    async def submit(self, requests: Sequence[GenerateRequest], inbox: Inbox) -> None:
+        """Queue sequences whose deltas go to `inbox`. Raises RequestError and EngineError as the engine does.
+
+        Whoever gives up waiting takes its sequences along.
+        """
         self._loop = asyncio.get_running_loop()
         for request in requests:
             self._inboxes[request.request_id] = inbox
         try:
-            self._client.submit(requests, self._sink)
+            await _told(self._client.submit(requests, self._sink))
+        except asyncio.CancelledError:
+            self.cancel([request.request_id for request in requests])
+            raise
         except BaseException:
             for request in requests:
                 self._inboxes.pop(request.request_id, None)
@@ -127,3 +134,11 @@ class Bridge:
             inbox = self._inboxes.pop(delta.request_id, None)
         if inbox is not None:
             inbox.put(delta)
+
+
+async def _told(verdict: Future[None]) -> None:
+    # An engine in this process knows at once; what is known need not be waited for.
+    if verdict.done():
+        verdict.result()
+    else:
+        await asyncio.wrap_future(verdict)

@@ -32,7 +32,7 @@ async def create_chat_completion(service: Service, request: Request) -> Response
     echoed = final_assistant_text(messages) if fields.echo else ""
 
     head = reply_head(request, fields, "chatcmpl", model)
-    reply = begin_reply(service, fields, head, (tuple(prompt),), (params,), bool(fields.logprobs))
+    reply = await begin_reply(service, fields, head, (tuple(prompt),), (params,), bool(fields.logprobs))
     encoder = ChatEncoder(reply, echoed)
     if fields.stream:
         return answer.stream(reply.turn, encoder, service.options.sse_keep_alive_interval)

@@ -52,7 +52,7 @@ def reply_head(request: Request, fields: GenerationFields, prefix: str, model: s
     return ReplyHead(f"{prefix}-{own_id}", int(time.time()), model)
 
 
-def begin_reply(
+async def begin_reply(
     service: Service,
     fields: GenerationFields,
     head: ReplyHead,
@@ -68,7 +68,7 @@ def begin_reply(
     names = TokenNames(service.served.tokenizer, as_ids=bool(fields.return_tokens_as_token_ids))
     request_id = service.engine_request_id(head.id)
     asked = TurnRequest(request_id, prompts, params, fields.priority or 0, fields.cache_salt or "")
-    return Reply(service.begin(asked), head, options, names)
+    return Reply(await service.begin(asked), head, options, names)
 
 
 def _reply_options(fields: GenerationFields, service: Service, logprobs: bool) -> ReplyOptions:

@@ -37,7 +37,7 @@ async def create_completion(service: Service, request: Request) -> Response:
     echoes = _echoes(prompts, token_ids, params, service) if fields.echo else []
 
     head = reply_head(request, fields, "cmpl", model)
-    reply = begin_reply(service, fields, head, token_ids, fitted, fields.logprobs is not None)
+    reply = await begin_reply(service, fields, head, token_ids, fitted, fields.logprobs is not None)
     encoder = CompletionEncoder(reply, echoes)
     if fields.stream:
         return answer.stream(reply.turn, encoder, service.options.sse_keep_alive_interval)

@@ -86,7 +86,7 @@ class Service:
                 f"the chat template took more than {timeout_s:g} s on these messages", param="messages"
             ) from None
 
-    def begin(self, request: TurnRequest) -> Turn:
+    async def begin(self, request: TurnRequest) -> Turn:
         """Submit to the engine. Raises RequestError, or EngineError when the engine takes nothing."""
         num_sequences = len(request.prompts) * request.n
         if num_sequences > self.limits.max_sequences:
@@ -96,10 +96,12 @@ class Service:
                 param="n",
             )
         try:
-            return Turn(self._bridge, self.served.tokenizer, request, self._random)
+            turn = Turn(self._bridge, self.served.tokenizer, request, self._random)
+            await turn.begin()
         except EngineError:
             self._metrics.count_rejection("engine_failed")
             raise
+        return turn
 
     async def _on_thread(
         self, pool: WorkerPool, work: Callable[[], Result], limit_s: float | None = None

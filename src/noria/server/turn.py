@@ -102,11 +102,10 @@ class Turn:
     """Runs the sequences of one request. `close` it, however it ends: what still runs is cancelled."""
 
     def __init__(self, bridge: Bridge, tokenizer: Tokenizer, request: TurnRequest, random: Random) -> None:
-        """Submits at once. Raises RequestError and EngineError as the engine does."""
         self.request = request
         self._bridge = bridge
         self._inbox = Inbox()
-        sequences = [
+        self._sequences = [
             sequence
             for p, (prompt, params) in enumerate(zip(request.prompts, request.params, strict=True))
             for sequence in expand_choices(
@@ -115,10 +114,13 @@ class Turn:
         ]
         self._choices = {
             sequence.request_id: _Choice(i, OutputStream(tokenizer, sequence.params))
-            for i, sequence in enumerate(sequences)
+            for i, sequence in enumerate(self._sequences)
         }
-        self._num_running = len(sequences)
-        bridge.submit(sequences, self._inbox)
+        self._num_running = len(self._sequences)
+
+    async def begin(self) -> None:
+        """Submit. Raises RequestError and EngineError as the engine does."""
+        await self._bridge.submit(self._sequences, self._inbox)
 
     @property
     def num_choices(self) -> int:
