@@ -10,6 +10,9 @@ from noria.core.plan import BlockMove
 from noria.core.prefix import CachedBlock, Namespace, PrefixCache
 from noria.core.request import Request
 
+# What a block is to whoever looks on: holds nothing anybody wants, a prefix that nobody uses now, or KV in use.
+FREE, CACHED, USED = 0, 1, 2
+
 
 @dataclass(frozen=True, slots=True)
 class Hit:
@@ -48,6 +51,7 @@ class KVCacheManager:
         self._registers = config.enable_prefix_caching
         self._tables: dict[str, BlockTable] = {}
         self._num_evictable = 0  # free blocks that the prefix cache still knows
+        self._changes: dict[int, int] = {}  # FREE, CACHED or USED, of blocks for which that changed
 
     @property
     def num_blocks_used(self) -> int:
@@ -146,6 +150,13 @@ class KVCacheManager:
             self._release(block)
         request.num_computed = 0
 
+    def take_changes(self) -> tuple[tuple[int, int], ...]:
+        """(block, FREE | CACHED | USED as it is now) of the blocks for which that changed since the last call."""
+        if not self._changes:
+            return ()
+        changes, self._changes = self._changes, {}
+        return tuple(changes.items())
+
     def check(self) -> None:
         """Assert that pool, tables and prefix cache agree to the block."""
         self.pool.check(table.blocks for table in self._tables.values())
@@ -203,21 +214,28 @@ class KVCacheManager:
         block = self.pool.take()
         if self.prefix.forget(block):
             self._num_evictable -= 1
+        self._changes[block] = USED
         return block
 
     def _forget(self, block: int) -> None:
         if self.prefix.forget(block) and self.pool.references(block) == 0:
             self._num_evictable -= 1
+            self._changes[block] = FREE
 
     def _hold(self, block: int) -> None:
-        if self.pool.references(block) == 0 and self.prefix.holds(block):
-            self._num_evictable -= 1
+        if self.pool.references(block) == 0:
+            self._changes[block] = USED
+            if self.prefix.holds(block):
+                self._num_evictable -= 1
         self.pool.hold(block)
 
     def _release(self, block: int) -> None:
         if not self.prefix.holds(block):
             self.pool.release_to_front(block)
+            if self.pool.references(block) == 0:
+                self._changes[block] = FREE
             return
         self.pool.release_to_back(block)
         if self.pool.references(block) == 0:
             self._num_evictable += 1
+            self._changes[block] = CACHED

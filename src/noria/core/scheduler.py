@@ -54,6 +54,7 @@ class Scheduler:
         request.sequence = self._num_accepted
         request.arrival_s = now_s
         self.waiting.push(request)
+        self.tally.arrived_ids.append(request.id)
         self._num_accepted += 1
 
     def cancel(self, request_id: str, finish: FinishReason) -> Delta | None:
@@ -201,7 +202,7 @@ class Scheduler:
         self.waiting.push(request)
         self._departures.append(request.id)
         request.life.num_preemptions += 1
-        self.tally.num_preemptions += 1
+        self.tally.preempted_ids.append(request.id)
 
     def _accept_results(
         self,

@@ -13,12 +13,17 @@ class StepTally:
 
     prefix_queries: int = 0  # prompt tokens looked up in the prefix cache, at a request's first admission
     prefix_hits: int = 0  # of those, found in the prefix cache
-    num_preemptions: int = 0
+    arrived_ids: list[str] = field(default_factory=list)
+    preempted_ids: list[str] = field(default_factory=list)
     num_prompt_tokens: int = 0  # prompt tokens computed for the first time
     num_recomputed_tokens: int = 0
     num_sampled_tokens: int = 0
     ttfts_s: list[float] = field(default_factory=list)
     token_gaps_s: list[float] = field(default_factory=list)
+
+    @property
+    def num_preemptions(self) -> int:
+        return len(self.preempted_ids)
 
     def count_lookup(self, request: Request) -> None:
         """Called once the request holds what was found for it."""

@@ -109,10 +109,12 @@ class EngineLoop:
         tally = self.scheduler.take_tally()
         if plan.work:  # else it only told the runner whom to forget
             self._num_steps += 1
-            self.recorder.record_step(step_record(plan, times, tally, self.stats()))
+            changed = self.scheduler.kv.take_changes()
+            self.recorder.record_step(step_record(plan, times, tally, self.stats(), changed))
         self._record_finished(times.committed_s)
 
     def _record_finished(self, now_s: float) -> None:
         """Before their last news goes out: whoever hears that a request has ended finds its record."""
         for request, finish in self.scheduler.take_finished():
-            self.recorder.record_request(request_record(request, finish, now_s))
+            changed = self.scheduler.kv.take_changes()
+            self.recorder.record_request(request_record(request, finish, now_s, changed))

@@ -91,6 +91,9 @@ class StepRecord:
     num_blocks_cached: int
     ttfts_s: tuple[float, ...]  # acceptance to first token, of the requests whose first token this is
     token_gaps_s: tuple[float, ...]  # time since the previous token, of the others
+    arrived_ids: tuple[str, ...] = ()  # requests accepted since the step before
+    preempted_ids: tuple[str, ...] = ()
+    changed_blocks: tuple[tuple[int, int], ...] = ()  # (block, core.kv's FREE, CACHED or USED) after the step
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,3 +114,4 @@ class RequestRecord:
     max_tokens: int | None
     n: int
     finish: FinishReason
+    changed_blocks: tuple[tuple[int, int], ...] = ()  # as in StepRecord: of one that ended between steps

@@ -11,6 +11,9 @@ from noria.core.tally import StepTally
 from noria.engine.messages import EngineStats, RequestRecord, StepRecord
 
 
+BlockChanges = tuple[tuple[int, int], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class StepTimes:
     """Instants of a step, in seconds of the engine clock."""
@@ -27,7 +30,9 @@ def is_decode(work: Work) -> bool:
     return work.num_new == 1 and work.samples
 
 
-def step_record(plan: StepPlan, times: StepTimes, tally: StepTally, stats: EngineStats) -> StepRecord:
+def step_record(
+    plan: StepPlan, times: StepTimes, tally: StepTally, stats: EngineStats, changed_blocks: BlockChanges
+) -> StepRecord:
     """Record of a committed step; `stats` is the state after it."""
     decodes = [work for work in plan.work if is_decode(work)]
     chunks = [work for work in plan.work if not is_decode(work)]
@@ -57,10 +62,15 @@ def step_record(plan: StepPlan, times: StepTimes, tally: StepTally, stats: Engin
         num_blocks_cached=stats.num_blocks_cached,
         ttfts_s=tuple(tally.ttfts_s),
         token_gaps_s=tuple(tally.token_gaps_s),
+        arrived_ids=tuple(tally.arrived_ids),
+        preempted_ids=tuple(tally.preempted_ids),
+        changed_blocks=changed_blocks,
     )
 
 
-def request_record(request: Request, finish: FinishReason, now_s: float) -> RequestRecord:
+def request_record(
+    request: Request, finish: FinishReason, now_s: float, changed_blocks: BlockChanges
+) -> RequestRecord:
     """Record of a request that has just ended."""
     life = request.life
     return RequestRecord(
@@ -78,4 +88,5 @@ def request_record(request: Request, finish: FinishReason, now_s: float) -> Requ
         max_tokens=request.params.max_tokens,
         n=request.params.n,
         finish=finish,
+        changed_blocks=changed_blocks,
     )
