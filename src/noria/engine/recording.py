@@ -10,7 +10,6 @@ from noria.core.request import Request
 from noria.core.tally import StepTally
 from noria.engine.messages import EngineStats, RequestRecord, StepRecord
 
-
 BlockChanges = tuple[tuple[int, int], ...]
 
 
