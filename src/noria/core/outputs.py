@@ -12,6 +12,7 @@ class FinishReason(str, Enum):
     STOP = "stop"  # an end-of-sequence or stop token was sampled
     LENGTH = "length"  # max_tokens or the context's end
     ABORT = "abort"  # cancelled
+    TIMEOUT = "timeout"  # its deadline passed
     ERROR = "error"  # failed by its own fault
     LOST = "lost"  # the engine died under it
 

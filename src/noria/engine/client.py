@@ -36,7 +36,8 @@ class EngineClient(Protocol):
         """Queue requests; each gets deltas through `sink` until one with a finish reason.
 
         The verdict is done once they are all queued. Else none of them is, and it raises RequestError for a request
-        that can never be served, EngineError when the engine is dead or shut down.
+        that can never be served, OverloadError for one that cannot be served now, EngineError when the engine is dead
+        or shut down.
         """
         ...
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
+from noria.config.tenant import ANYBODY, Tenant
 from noria.core.outputs import FinishReason
 from noria.core.plan import Work
 from noria.sampling.params import SamplingParams
@@ -19,6 +20,8 @@ class GenerateRequest:
     seed: resolved; every random number of the request is a function of (seed, position).
     priority: lower goes first under the priority policy.
     cache_salt: prefixes are shared only between requests with the same salt.
+    tenant: whose it is, with the limits that hold for that one now.
+    timeout_s: seconds from its submission to its deadline, None for no deadline.
     """
 
     request_id: str
@@ -27,6 +30,8 @@ class GenerateRequest:
     seed: int
     priority: int = 0
     cache_salt: str = ""
+    tenant: Tenant = ANYBODY
+    timeout_s: float | None = None
 
 
 def expand_choices(

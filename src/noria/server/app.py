@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 
 from noria import __version__
-from noria.config.errors import EngineError, RequestError
+from noria.config.errors import EngineError, OverloadError, RequestError
 from noria.config.serving import ServerOptions
 from noria.engine.client import EngineClient
 from noria.server.bridge import Bridge
@@ -78,7 +78,7 @@ def create_app(
     app.include_router(model_routes(served))
     app.include_router(debug_routes(timeline))
     app.include_router(generation_routes(service))
-    for kind in (ApiError, RequestError, EngineError, RecursionError):
+    for kind in (ApiError, RequestError, OverloadError, EngineError, RecursionError):
         app.add_exception_handler(kind, answer_error)
     app.add_exception_handler(HTTPException, answer_http_exception)
     _wrap(app, options, limits, gate, http_metrics)

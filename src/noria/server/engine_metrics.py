@@ -72,8 +72,9 @@ def _histograms(max_model_len: int) -> dict[str, Histogram]:
 
 
 def _finished_reason(finish: FinishReason) -> str:
-    # Dashboards know one reason for every failure.
-    return FinishReason.ERROR.value if finish is FinishReason.LOST else finish.value
+    # Dashboards know one reason for every failure, and one for every end that came from outside.
+    names = {FinishReason.LOST: FinishReason.ERROR, FinishReason.TIMEOUT: FinishReason.ABORT}
+    return names.get(finish, finish).value
 
 
 @dataclass(slots=True)

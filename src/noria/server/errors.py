@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from noria.config.errors import EngineError, RequestError
+from noria.config.errors import EngineError, OverloadError, Refusal, RequestError
 
 logger = logging.getLogger("noria.server")
 
@@ -23,9 +23,13 @@ _TYPES = {
     404: "NotFoundError",
     405: "MethodNotAllowedError",
     413: "RequestTooLargeError",
+    429: "RateLimitError",
     500: "InternalServerError",
     503: "ServiceUnavailableError",
+    504: "TimeoutError",
 }
+
+_QUOTAS = (Refusal.KEY_REQUESTS, Refusal.KEY_TOKENS)  # the limits of one key: the others go on
 
 
 class ApiError(Exception):
@@ -64,6 +68,17 @@ def unavailable(message: str, retry_after_s: int) -> ApiError:
     return ApiError(message, 503, headers={"Retry-After": str(retry_after_s)})
 
 
+def overloaded(error: OverloadError) -> ApiError:
+    """429 where the limits of the client's own key refuse it, else 503; with the time to come back after."""
+    status = 429 if error.reason in _QUOTAS else 503
+    return ApiError(str(error), status, headers={"Retry-After": str(error.retry_after_s)})
+
+
+def deadline_passed(message: str) -> ApiError:
+    """504. A client that has given up by now gains nothing by trying again on its own."""
+    return ApiError(message, 504, headers={"x-should-retry": "false"})
+
+
 def engine_lost() -> ApiError:
     """503 for a request under which the engine died or hung."""
     return unavailable("The engine failed while it worked on this request.", retry_after_s=5)
@@ -79,7 +94,7 @@ def internal_error() -> ApiError:
 
 
 def as_api_error(error: Exception) -> ApiError:
-    """The reply to any exception: a user's fault is 400, a dead engine 503, everything else 500.
+    """The reply to any exception: a user's fault is 400, overload and a dead engine 503, everything else 500.
 
     A RecursionError is a user's fault: nothing of the server's own is nested without bound.
     """
@@ -87,6 +102,8 @@ def as_api_error(error: Exception) -> ApiError:
         return error
     if isinstance(error, RequestError):
         return ApiError(str(error), 400, error.param)
+    if isinstance(error, OverloadError):
+        return overloaded(error)
     if isinstance(error, RecursionError):
         return ApiError("The body is nested too deeply.")
     if isinstance(error, EngineError):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
+from noria.config.errors import Refusal
 from noria.server.histogram import Histogram
 
 _DURATIONS = (0.1, 0.5, 1.0)
@@ -18,8 +19,8 @@ _FINE_DURATIONS = (
 )  # fmt: skip
 _METHODS = frozenset(("GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"))
 
-# Why a request was turned away with a 503.
-REJECTION_REASONS = ("draining", "engine_failed", "threads_busy")
+# Why a request was turned away with a 503, or over the limits of its key with a 429.
+REJECTION_REASONS = ("draining", "engine_failed", "threads_busy", *(reason.value for reason in Refusal))
 
 
 @dataclass
@@ -50,7 +51,7 @@ class HttpMetrics(Collector):
         self._fine_durations = Histogram(_FINE_DURATIONS)
 
     def count_rejection(self, reason: str) -> None:
-        """A request refused before the engine saw it; `reason` is one of REJECTION_REASONS."""
+        """A request refused before any work was done for it; `reason` is one of REJECTION_REASONS."""
         self._totals.rejections[reason] += 1
 
     def observe(
@@ -98,7 +99,7 @@ class HttpMetrics(Collector):
         yield _summary("http_response_size_bytes", "Bytes of answers' bodies.", self._totals.response_sizes)
         rejections = CounterMetricFamily(
             "vllm:admission_rejections",
-            "Requests turned away before the engine saw them.",
+            "Requests turned away before any work was done for them.",
             labels=["model_name", "reason"],
         )
         for reason, count in self._totals.rejections.items():

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, TypeVar
 
-from noria.config.errors import EngineError
+from noria.config.errors import EngineError, OverloadError
 from noria.config.serving import ServerOptions
 from noria.server.bridge import Bridge
 from noria.server.errors import ApiError, unavailable
@@ -87,7 +87,7 @@ class Service:
             ) from None
 
     async def begin(self, request: TurnRequest) -> Turn:
-        """Submit to the engine. Raises RequestError, or EngineError when the engine takes nothing."""
+        """Submit to the engine. Raises RequestError, OverloadError, or EngineError when the engine takes nothing."""
         num_sequences = len(request.prompts) * request.n
         if num_sequences > self.limits.max_sequences:
             raise ApiError(
@@ -100,6 +100,9 @@ class Service:
             await turn.begin()
         except EngineError:
             self._metrics.count_rejection("engine_failed")
+            raise
+        except OverloadError as error:
+            self._metrics.count_rejection(error.reason.value)
             raise
         return turn
 

@@ -7,21 +7,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
+from noria.config.tenant import ANYBODY, Tenant
 from noria.core.outputs import Delta, FinishReason
 from noria.core.plan import TokenLogprobs
 from noria.engine.messages import expand_choices
 from noria.sampling.params import SamplingParams
 from noria.server.bridge import Bridge, Inbox
-from noria.server.errors import ApiError, engine_lost, unavailable
+from noria.server.errors import ApiError, deadline_passed, engine_lost, unavailable
 from noria.tokenize.output import OutputStream
 from noria.tokenize.tokenizer import Tokenizer
 
 logger = logging.getLogger("noria.server")
 
-_FAILURES = (FinishReason.ABORT, FinishReason.ERROR, FinishReason.LOST)
+_FAILURES = (FinishReason.ABORT, FinishReason.TIMEOUT, FinishReason.ERROR, FinishReason.LOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,8 @@ class TurnRequest:
     params: tuple[SamplingParams, ...]  # one a prompt; they differ in max_tokens alone
     priority: int = 0
     cache_salt: str = ""
+    tenant: Tenant = ANYBODY
+    timeout_s: float | None = None  # from its submission on
 
     @property
     def n(self) -> int:
@@ -106,7 +109,7 @@ class Turn:
         self._bridge = bridge
         self._inbox = Inbox()
         self._sequences = [
-            sequence
+            replace(sequence, tenant=request.tenant, timeout_s=request.timeout_s)
             for p, (prompt, params) in enumerate(zip(request.prompts, request.params, strict=True))
             for sequence in expand_choices(
                 f"{request.request_id}-{p}", prompt, params, random, request.priority, request.cache_salt
@@ -119,7 +122,7 @@ class Turn:
         self._num_running = len(self._sequences)
 
     async def begin(self) -> None:
-        """Submit. Raises RequestError and EngineError as the engine does."""
+        """Submit. Raises RequestError, OverloadError and EngineError as the engine does."""
         await self._bridge.submit(self._sequences, self._inbox)
 
     @property
@@ -171,6 +174,8 @@ def _failure(delta: Delta) -> ApiError:
     if delta.finish is FinishReason.LOST:
         logger.error("sequence %s was lost with the engine: %s", delta.request_id, delta.error)
         return engine_lost()
+    if delta.finish is FinishReason.TIMEOUT:
+        return deadline_passed("The time for this request was over before its answer was whole.")
     if delta.finish is FinishReason.ABORT:
         # Not by us: after our own cancel nothing of the sequence is delivered.
         return unavailable("The server ended this request before its answer was whole.", retry_after_s=5)
