@@ -7,13 +7,14 @@ from starlette.responses import Response
 
 from noria.sampling.params import SamplingParams
 from noria.server import answer
-from noria.server.common_fields import begin_reply, check_common, reply_head
+from noria.server.chat_turn import Chat, begin_chat
+from noria.server.common_fields import check_common, reply_head, reply_over
 from noria.server.encoders.chat import ChatEncoder
 from noria.server.errors import ApiError
 from noria.server.protocol.body import read_body
 from noria.server.protocol.chat import ChatCompletionRequest
 from noria.server.protocol.messages import final_assistant_text, template_messages
-from noria.server.protocol.sampling import fit_to_context, sampling_params
+from noria.server.protocol.sampling import sampling_params
 from noria.server.service import Service
 from noria.tokenize.chat_template import ChatOptions
 
@@ -25,18 +26,15 @@ async def create_chat_completion(service: Service, request: Request) -> Response
     check_common(fields)
     params = _sampling(fields, service)
     messages = template_messages(fields.messages)
-    prompt = await service.encode_chat(messages, _chat_options(fields), bool(fields.add_special_tokens))
-    if not prompt:
-        raise ApiError("messages make an empty prompt; it needs at least one token", param="messages")
-    params = fit_to_context(params, len(prompt), service.served.max_model_len, "messages")
     echoed = final_assistant_text(messages) if fields.echo else ""
+    chat = Chat(messages, _chat_options(fields), bool(fields.add_special_tokens))
 
-    head = reply_head(request, fields, "chatcmpl", model)
-    reply = await begin_reply(service, fields, head, (tuple(prompt),), (params,), bool(fields.logprobs))
-    encoder = ChatEncoder(reply, echoed)
+    head = reply_head(request, "chatcmpl-", model, fields.request_id)
+    turn = await begin_chat(service, head.id, chat, params, fields.priority or 0, fields.cache_salt or "")
+    encoder = ChatEncoder(reply_over(turn, service, fields, head, bool(fields.logprobs)), echoed)
     if fields.stream:
-        return answer.stream(reply.turn, encoder, service.options.sse_keep_alive_interval)
-    return await answer.whole(request, reply.turn, encoder)
+        return answer.stream(turn, encoder, service.options.sse_keep_alive_interval)
+    return await answer.whole(request, turn, encoder)
 
 
 def _sampling(fields: ChatCompletionRequest, service: Service) -> SamplingParams:

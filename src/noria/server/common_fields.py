@@ -6,7 +6,6 @@ import time
 
 from starlette.requests import Request
 
-from noria.sampling.params import SamplingParams
 from noria.server.encoders.reply import Reply, ReplyHead, ReplyOptions
 from noria.server.encoders.token_names import TokenNames
 from noria.server.errors import ApiError
@@ -14,7 +13,7 @@ from noria.server.middleware import is_request_id
 from noria.server.protocol.fields import GenerationFields
 from noria.server.protocol.unsupported import check_unhonoured
 from noria.server.service import Service
-from noria.server.turn import TurnRequest
+from noria.server.turn import Turn
 
 _MAX_SALT = 128
 _SALT_TABOO = "@/\\\0"
@@ -44,31 +43,24 @@ def check_common(fields: GenerationFields) -> None:
         )
 
 
-def reply_head(request: Request, fields: GenerationFields, prefix: str, model: str) -> ReplyHead:
-    """prefix: of the reply's id, before the client's own id or the one that X-Request-Id answers."""
+def reply_head(request: Request, prefix: str, model: str, stated_id: str | None = None) -> ReplyHead:
+    """prefix: of the reply's id, before the client's own id or the one that X-Request-Id answers.
+
+    stated_id: the client's own, if a field states one.
+    """
     own_id = request.headers.get("x-request-id", "")
     if not is_request_id(own_id):
-        own_id = fields.request_id or request.state.request_id
-    return ReplyHead(f"{prefix}-{own_id}", int(time.time()), model)
+        own_id = stated_id or request.state.request_id
+    return ReplyHead(f"{prefix}{own_id}", int(time.time()), model)
 
 
-async def begin_reply(
-    service: Service,
-    fields: GenerationFields,
-    head: ReplyHead,
-    prompts: tuple[tuple[int, ...], ...],
-    params: tuple[SamplingParams, ...],
-    logprobs: bool,
+def reply_over(
+    turn: Turn, service: Service, fields: GenerationFields, head: ReplyHead, logprobs: bool
 ) -> Reply:
-    """Start generating. params: one a prompt. logprobs: whether the reply tells them.
-
-    Raises ApiError, RequestError and EngineError as `Service.begin` does.
-    """
+    """What the turn's encoder builds on. logprobs: whether the reply tells them."""
     options = _reply_options(fields, service, logprobs)
     names = TokenNames(service.served.tokenizer, as_ids=bool(fields.return_tokens_as_token_ids))
-    request_id = service.engine_request_id(head.id)
-    asked = TurnRequest(request_id, prompts, params, fields.priority or 0, fields.cache_salt or "")
-    return Reply(await service.begin(asked), head, options, names)
+    return Reply(turn, head, options, names)
 
 
 def _reply_options(fields: GenerationFields, service: Service, logprobs: bool) -> ReplyOptions:

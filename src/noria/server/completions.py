@@ -11,7 +11,7 @@ from starlette.responses import Response
 from noria.sampling.params import SamplingParams
 from noria.sampling.validate import check_token_ids
 from noria.server import answer
-from noria.server.common_fields import begin_reply, check_common, reply_head
+from noria.server.common_fields import check_common, reply_head, reply_over
 from noria.server.encoders.completions import CompletionEncoder
 from noria.server.encoders.echo import EchoedPrompt
 from noria.server.errors import ApiError
@@ -20,6 +20,7 @@ from noria.server.protocol.completions import CompletionRequest
 from noria.server.protocol.prompts import Prompt, empty_prompt, split_prompts
 from noria.server.protocol.sampling import fit_to_context, sampling_params
 from noria.server.service import Service
+from noria.server.turn import TurnRequest
 
 _DEFAULT_MAX_TOKENS = 16
 
@@ -36,12 +37,14 @@ async def create_completion(service: Service, request: Request) -> Response:
     fitted = tuple(fit_to_context(params, len(ids), max_model_len, "prompt") for ids in token_ids)
     echoes = _echoes(prompts, token_ids, params, service) if fields.echo else []
 
-    head = reply_head(request, fields, "cmpl", model)
-    reply = await begin_reply(service, fields, head, token_ids, fitted, fields.logprobs is not None)
-    encoder = CompletionEncoder(reply, echoes)
+    head = reply_head(request, "cmpl-", model, fields.request_id)
+    request_id = service.engine_request_id(head.id)
+    asked = TurnRequest(request_id, token_ids, fitted, fields.priority or 0, fields.cache_salt or "")
+    turn = await service.begin(asked)
+    encoder = CompletionEncoder(reply_over(turn, service, fields, head, fields.logprobs is not None), echoes)
     if fields.stream:
-        return answer.stream(reply.turn, encoder, service.options.sse_keep_alive_interval)
-    return await answer.whole(request, reply.turn, encoder)
+        return answer.stream(turn, encoder, service.options.sse_keep_alive_interval)
+    return await answer.whole(request, turn, encoder)
 
 
 def _sampling(fields: CompletionRequest, service: Service) -> SamplingParams:

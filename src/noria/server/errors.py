@@ -1,4 +1,4 @@
-"""What a client is told when something goes wrong: one error object, one place that knows the status codes."""
+"""What a client is told when something goes wrong: one error, one place that knows its status codes and shapes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import orjson
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Scope
 
 from noria.config.errors import EngineError, OverloadError, Refusal, RequestError
 
@@ -28,6 +29,17 @@ _TYPES = {
     503: "ServiceUnavailableError",
     504: "TimeoutError",
 }
+_ANTHROPIC_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    529: "overloaded_error",
+}
+
+MESSAGES_PATH = "/v1/messages"  # the Messages protocol has this route and those below it
 
 _QUOTAS = (Refusal.KEY_REQUESTS, Refusal.KEY_TOKENS)  # the limits of one key: the others go on
 
@@ -52,15 +64,56 @@ class ApiError(Exception):
         self.param = param
         self.headers = dict(headers or {})
 
-    def body(self) -> dict[str, Any]:
-        """The error object, `{"error": {message, type, param, code}}`."""
-        kind = _TYPES.get(self.status, "BadRequestError" if self.status < 500 else "InternalServerError")
-        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.status}}
+    def response(self, scope: Scope) -> Response:
+        """The reply, in the words of the protocol whose route the request names."""
+        body = anthropic_error(self) if speaks_anthropic(scope) else openai_error(self)
+        return Response(orjson.dumps(body), self.status, headers=self.headers, media_type="application/json")
 
-    def response(self) -> Response:
-        return Response(
-            orjson.dumps(self.body()), self.status, headers=self.headers, media_type="application/json"
+
+class ContextOverflow(ApiError):
+    """Prompt and output do not fit into the context. num_output: how many tokens the output may at least take."""
+
+    def __init__(self, num_prompt: int, num_output: int, max_model_len: int, param: str) -> None:
+        super().__init__(
+            f"This model's maximum context length is {max_model_len} tokens. However, {num_prompt + num_output} "
+            f"are needed: {num_prompt} for the prompt and {num_output} for the output. Shorten the prompt or ask "
+            f"for fewer tokens (context_length_exceeded)",
+            param=param,
         )
+        self.num_prompt = num_prompt
+        self.num_output = num_output
+        self.max_model_len = max_model_len
+
+
+def openai_error(error: ApiError) -> dict[str, Any]:
+    """`{"error": {message, type, param, code}}`."""
+    kind = _TYPES.get(error.status, "BadRequestError" if error.status < 500 else "InternalServerError")
+    return {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.status}}
+
+
+def anthropic_error(error: ApiError) -> dict[str, Any]:
+    """`{"type": "error", "error": {type, message}}`."""
+    kind = _ANTHROPIC_TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
+    message = error.message
+    if isinstance(error, ContextOverflow):
+        message = _anthropic_overflow(error)
+    return {"type": "error", "error": {"type": kind, "message": message}}
+
+
+def speaks_anthropic(scope: Scope) -> bool:
+    """Whether the request's route is one of the Messages protocol."""
+    path = scope["path"].removeprefix(scope.get("root_path", ""))
+    return bool(path == MESSAGES_PATH or path.startswith(f"{MESSAGES_PATH}/"))
+
+
+def _anthropic_overflow(error: ContextOverflow) -> str:
+    # The words that clients of this protocol look for before they shorten a chat and try again.
+    if error.num_prompt >= error.max_model_len:
+        return f"prompt is too long: {error.num_prompt} tokens > {error.max_model_len} maximum"
+    return (
+        f"input length and `max_tokens` exceed context limit: {error.num_prompt} + {error.num_output} > "
+        f"{error.max_model_len}, decrease input length or `max_tokens` and try again"
+    )
 
 
 def unavailable(message: str, retry_after_s: int) -> ApiError:
@@ -114,7 +167,7 @@ def as_api_error(error: Exception) -> ApiError:
 
 async def answer_error(request: Request, error: Exception) -> Response:
     """Exception handler for every kind of error that `as_api_error` knows."""
-    return as_api_error(error).response()
+    return as_api_error(error).response(request.scope)
 
 
 async def answer_http_exception(request: Request, error: Exception) -> Response:
@@ -125,4 +178,4 @@ async def answer_http_exception(request: Request, error: Exception) -> Response:
         message = "There is nothing at this path."
     elif error.status_code == 405:
         message = f"The method {request.method[:20]} is not allowed here."
-    return ApiError(message, error.status_code, headers=error.headers).response()
+    return ApiError(message, error.status_code, headers=error.headers).response(request.scope)

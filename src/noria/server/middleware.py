@@ -18,7 +18,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from noria.server.errors import ApiError, internal_error, unavailable
+from noria.server.errors import ApiError, internal_error, speaks_anthropic, unavailable
 from noria.server.gate import Gate
 from noria.server.http_metrics import HttpMetrics
 
@@ -79,7 +79,10 @@ class RequestIdMiddleware(HttpLayer):
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)["x-request-id"] = request_id
+                headers = MutableHeaders(scope=message)
+                headers["x-request-id"] = request_id
+                if speaks_anthropic(scope):
+                    headers["request-id"] = request_id  # where clients of that protocol look
             await send(message)
 
         await self._app(scope, receive, send_with_id)
@@ -145,11 +148,11 @@ class ErrorBoundary(HttpLayer):
             logger.exception("request %s failed", request_id)
             if has_started:
                 raise  # the server closes the connection, which tells the client that the answer is cut
-            await internal_error().response()(scope, receive, send)
+            await internal_error().response(scope)(scope, receive, send)
 
 
 class ApiKeyMiddleware(HttpLayer):
-    """Lets through who knows one of the keys (`Authorization: Bearer KEY`), and probes."""
+    """Lets through who knows one of the keys (see `stated_key`), and probes."""
 
     sees_probes = False
 
@@ -167,15 +170,24 @@ class ApiKeyMiddleware(HttpLayer):
             401,
             headers={"WWW-Authenticate": "Bearer"},
         )
-        await error.response()(scope, receive, send)
+        await error.response(scope)(scope, receive, send)
 
     def _knows_key(self, scope: Scope) -> bool:
-        scheme, _, key = Headers(scope=scope).get("authorization", "").partition(" ")
-        digest = _digest(key.strip().encode("latin-1"))
+        key = stated_key(scope)
+        digest = _digest(key.encode("latin-1"))
         is_known = False
         for known in self._digests:  # all of them, whichever fits
             is_known |= hmac.compare_digest(digest, known)
-        return is_known and scheme.lower() == "bearer"
+        return is_known and key != ""
+
+
+def stated_key(scope: Scope) -> str:
+    """The key of a request: `Authorization: Bearer KEY`, or `x-api-key: KEY` in the Messages protocol."""
+    headers = Headers(scope=scope)
+    scheme, _, key = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        return key.strip()
+    return headers.get("x-api-key", "").strip() if speaks_anthropic(scope) else ""
 
 
 def _digest(key: bytes) -> bytes:
@@ -191,7 +203,7 @@ class BodyLimitMiddleware(HttpLayer):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if _stated_length(scope) > self._max_bytes:
-            await self._error().response()(scope, receive, send)
+            await self._error().response(scope)(scope, receive, send)
             return
         num_bytes = 0
 
@@ -223,7 +235,7 @@ class GateMiddleware(HttpLayer):
         if self._gate.is_draining:
             self._metrics.count_rejection("draining")
             error = unavailable("The server is shutting down and takes no new requests.", retry_after_s=5)
-            await error.response()(scope, receive, send)
+            await error.response(scope)(scope, receive, send)
             return
         self._gate.enter()
         try:

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from noria.server.connection import while_connected
-from noria.server.encoders.reply import DONE_FRAME, KEEP_ALIVE_FRAME, Encoder, frame
+from noria.server.encoders.reply import Encoder
 from noria.server.errors import ApiError, as_api_error
 from noria.server.turn import Turn
 
@@ -27,7 +27,7 @@ _HEADERS = {
 class EventStream(Response):
     """Writes what the encoder makes of the turn's events, all that is there in one go; ends the turn with itself.
 
-    keep_alive_s: after this long without anything to say, a comment goes out; 0: never.
+    keep_alive_s: after this long without anything to say, the encoder's keep_alive goes out; 0: never.
     """
 
     def __init__(self, turn: Turn, encoder: Encoder, keep_alive_s: float) -> None:
@@ -53,7 +53,7 @@ class EventStream(Response):
         except Exception as error:
             if not isinstance(error, ApiError):
                 logger.exception("stream %s failed", self._turn.request.request_id)
-            last = frame(as_api_error(error).body()) + DONE_FRAME
+            last = self._encoder.fail(as_api_error(error))
         await _send_part(send, last, more=False)
 
     async def _write_events(self, send: Send) -> None:
@@ -63,7 +63,7 @@ class EventStream(Response):
             while not self._turn.is_done:
                 said = await self._write_batch(send)
                 if not said and silence.is_over_long:
-                    await _send_part(send, KEEP_ALIVE_FRAME)
+                    await _send_part(send, self._encoder.keep_alive)
                 if said or silence.is_over_long:
                     silence.broken()
         finally:

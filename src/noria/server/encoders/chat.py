@@ -8,7 +8,8 @@ from typing import Any
 import orjson
 
 from noria.core.plan import TokenLogprobs
-from noria.server.encoders.reply import ChoiceResult, Reply, members_of
+from noria.server.encoders.reply import KEEP_ALIVE_COMMENT, ChoiceResult, Reply, members_of
+from noria.server.errors import ApiError
 from noria.server.turn import ChoiceEvent
 
 _CHUNK = "chat.completion.chunk"
@@ -18,6 +19,8 @@ _ROLE = b'{"role":"assistant","content":""}'
 
 class ChatEncoder:
     """echoed: the text of the message that is continued, which then comes first in every choice."""
+
+    keep_alive = KEEP_ALIVE_COMMENT
 
     def __init__(self, reply: Reply, echoed: str = "") -> None:
         self._reply = reply
@@ -46,6 +49,9 @@ class ChatEncoder:
 
     def end(self) -> bytes:
         return self._reply.closing(_CHUNK)
+
+    def fail(self, error: ApiError) -> bytes:
+        return self._reply.failing(error)
 
     def whole(self, choices: list[ChoiceResult]) -> dict[str, Any]:
         body = self._reply.body("chat.completion", [self._choice(choice) for choice in choices])

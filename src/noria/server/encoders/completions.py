@@ -9,8 +9,9 @@ import orjson
 
 from noria.core.plan import TokenLogprobs
 from noria.server.encoders.echo import EchoedPrompt
-from noria.server.encoders.reply import ChoiceResult, Reply, members_of
+from noria.server.encoders.reply import KEEP_ALIVE_COMMENT, ChoiceResult, Reply, members_of
 from noria.server.encoders.token_names import finite
+from noria.server.errors import ApiError
 from noria.server.turn import ChoiceEvent
 
 _KIND = "text_completion"
@@ -19,6 +20,8 @@ _PLAIN_REST = b',"logprobs":null,"finish_reason":null,"stop_reason":null'
 
 class CompletionEncoder:
     """echoes: the prompts, when choices begin with theirs; else empty."""
+
+    keep_alive = KEEP_ALIVE_COMMENT
 
     def __init__(self, reply: Reply, echoes: Sequence[EchoedPrompt] = ()) -> None:
         self._reply = reply
@@ -47,6 +50,9 @@ class CompletionEncoder:
 
     def end(self) -> bytes:
         return self._reply.closing(_KIND)
+
+    def fail(self, error: ApiError) -> bytes:
+        return self._reply.failing(error)
 
     def whole(self, choices: list[ChoiceResult]) -> dict[str, Any]:
         return self._reply.body(_KIND, [self._choice(choice) for choice in choices])

@@ -10,10 +10,11 @@ import orjson
 
 from noria.core.plan import TokenLogprobs
 from noria.server.encoders.token_names import TokenNames
+from noria.server.errors import ApiError, openai_error
 from noria.server.turn import ChoiceEvent, Turn
 
-DONE_FRAME = b"data: [DONE]\n\n"
-KEEP_ALIVE_FRAME = b": keep-alive\n\n"
+KEEP_ALIVE_COMMENT = b": keep-alive\n\n"
+_DONE_FRAME = b"data: [DONE]\n\n"
 
 
 def frame(content: Any) -> bytes:
@@ -43,7 +44,12 @@ class ReplyOptions:
 
 
 class Encoder(Protocol):
-    """Writes a turn in one protocol's words. One for each reply."""
+    """Writes a turn in one protocol's words. One for each reply.
+
+    keep_alive: the frame that tells a client of a silent stream that it still runs.
+    """
+
+    keep_alive: bytes
 
     def begin(self) -> bytes:
         """What a stream opens with."""
@@ -55,6 +61,10 @@ class Encoder(Protocol):
 
     def end(self) -> bytes:
         """What a stream closes with."""
+        ...
+
+    def fail(self, error: ApiError) -> bytes:
+        """What a stream closes with when it ends before its time."""
         ...
 
     def whole(self, choices: list[ChoiceResult]) -> dict[str, Any]:
@@ -152,7 +162,11 @@ class Reply:
 
     def closing(self, kind: str) -> bytes:
         """What a stream ends with: usage where it is asked for, and the end mark."""
-        return (frame(self.body(kind, [])) if self.options.include_usage else b"") + DONE_FRAME
+        return (frame(self.body(kind, [])) if self.options.include_usage else b"") + _DONE_FRAME
+
+    def failing(self, error: ApiError) -> bytes:
+        """What a stream ends with that could not go on."""
+        return frame(openai_error(error)) + _DONE_FRAME
 
     def is_silent(self, event: ChoiceEvent) -> bool:
         """There is nothing to say of it."""

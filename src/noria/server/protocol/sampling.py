@@ -10,7 +10,7 @@ from noria.config.errors import RequestError
 from noria.sampling.defaults import params_over_defaults
 from noria.sampling.params import SamplingParams
 from noria.sampling.validate import check_against_vocabulary
-from noria.server.errors import ApiError
+from noria.server.errors import ApiError, ContextOverflow
 from noria.server.protocol.fields import GenerationFields
 from noria.server.served import ServedModel
 
@@ -85,15 +85,10 @@ def _respelt(error: RequestError, spellings: Mapping[str, str]) -> ApiError:
 def fit_to_context(params: SamplingParams, num_prompt: int, max_model_len: int, param: str) -> SamplingParams:
     """The params with a stated end: max_tokens, or what the context leaves after the prompt.
 
-    param: the field to blame. Raises ApiError when prompt and output do not fit.
+    param: the field to blame. Raises ContextOverflow when prompt and output do not fit.
     """
     room = max_model_len - num_prompt
     wanted = 1 if params.max_tokens is None else params.max_tokens
     if wanted > room:
-        raise ApiError(
-            f"This model's maximum context length is {max_model_len} tokens. However, {num_prompt + wanted} are "
-            f"needed: {num_prompt} for the prompt and {wanted} for the output. Shorten the prompt or ask for "
-            f"fewer tokens (context_length_exceeded)",
-            param=param,
-        )
+        raise ContextOverflow(num_prompt, wanted, max_model_len, param)
     return replace(params, max_tokens=room) if params.max_tokens is None else params

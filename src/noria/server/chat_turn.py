@@ -1,0 +1,67 @@
+"""What every protocol that holds a chat comes down to: messages, how to render them, and what to sample."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from noria.config.errors import RequestError
+from noria.sampling.params import SamplingParams
+from noria.server.errors import ApiError
+from noria.server.protocol.sampling import fit_to_context
+from noria.server.service import Service
+from noria.server.turn import Turn, TurnRequest
+from noria.tokenize.chat_template import ChatOptions
+
+_MESSAGES = "messages"  # how those who render blame them
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """A chat, whatever protocol it was asked in.
+
+    messages: as chat templates take them. field: what the protocol calls them, to blame it by.
+    """
+
+    messages: Sequence[Mapping[str, Any]]
+    options: ChatOptions
+    add_special_tokens: bool = False
+    field: str = _MESSAGES
+
+
+async def encode_chat(service: Service, chat: Chat) -> tuple[int, ...]:
+    """The prompt's token ids. Raises ApiError, or RequestError as the template does."""
+    try:
+        prompt = await service.encode_chat(chat.messages, chat.options, chat.add_special_tokens)
+    except (ApiError, RequestError) as error:
+        raise _in_words_of(chat, error) from None
+    if not prompt:
+        raise ApiError(f"{chat.field} makes an empty prompt; it needs at least one token", param=chat.field)
+    return tuple(prompt)
+
+
+async def begin_chat(
+    service: Service,
+    reply_id: str,
+    chat: Chat,
+    params: SamplingParams,
+    priority: int = 0,
+    cache_salt: str = "",
+) -> Turn:
+    """Start generating the chat's next message.
+
+    params: without max_tokens the message may take what the context leaves.
+    Raises ApiError, RequestError or EngineError before anything is sent.
+    """
+    prompt = await encode_chat(service, chat)
+    fitted = fit_to_context(params, len(prompt), service.served.max_model_len, chat.field)
+    request_id = service.engine_request_id(reply_id)
+    return await service.begin(TurnRequest(request_id, (prompt,), (fitted,), priority, cache_salt))
+
+
+def _in_words_of(chat: Chat, error: ApiError | RequestError) -> ApiError | RequestError:
+    if error.param != _MESSAGES or chat.field == _MESSAGES:
+        return error
+    status = error.status if isinstance(error, ApiError) else 400
+    return ApiError(str(error), status, chat.field)
