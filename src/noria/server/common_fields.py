@@ -10,7 +10,7 @@ from noria.server.encoders.reply import Reply, ReplyHead, ReplyOptions
 from noria.server.encoders.token_names import TokenNames
 from noria.server.errors import ApiError
 from noria.server.middleware import is_request_id
-from noria.server.protocol.fields import GenerationFields
+from noria.server.protocol.fields import GenerationFields, SharedFields
 from noria.server.protocol.unsupported import check_unhonoured
 from noria.server.service import Service
 from noria.server.turn import Turn
@@ -27,6 +27,15 @@ def check_common(fields: GenerationFields) -> None:
         raise ApiError("stream_options goes with `stream: true` only", param="stream_options")
     if fields.stream and fields.prompt_logprobs is not None:
         raise ApiError("prompt_logprobs cannot be streamed; leave `stream` out", param="prompt_logprobs")
+    check_shared(fields)
+    if fields.request_id is not None and not is_request_id(fields.request_id):
+        raise ApiError(
+            "request_id must have 1 to 128 printable ASCII characters and no spaces", param="request_id"
+        )
+
+
+def check_shared(fields: SharedFields) -> None:
+    """Raises ApiError for values that no sampling parameter checks."""
     salt = fields.cache_salt
     if salt is not None and not (0 < len(salt) <= _MAX_SALT and not set(salt) & set(_SALT_TABOO)):
         raise ApiError(
@@ -36,10 +45,6 @@ def check_common(fields: GenerationFields) -> None:
     if fields.priority is not None and not -_MAX_PRIORITY <= fields.priority < _MAX_PRIORITY:
         raise ApiError(
             f"priority must be at least {-_MAX_PRIORITY} and below {_MAX_PRIORITY}", param="priority"
-        )
-    if fields.request_id is not None and not is_request_id(fields.request_id):
-        raise ApiError(
-            "request_id must have 1 to 128 printable ASCII characters and no spaces", param="request_id"
         )
 
 

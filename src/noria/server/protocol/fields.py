@@ -1,4 +1,4 @@
-"""The request fields that chat and text completions share, and the types they are made of."""
+"""The request fields that several protocols share, and the types they are made of."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class StreamOptions(BaseModel):
     continuous_usage_stats: Switch | None = None
 
 
-class GenerationFields(BaseModel):
-    """Everything here is honoured. A field that is null counts as not stated.
+class SharedFields(BaseModel):
+    """What every generating route honours, its protocol's own or not. A field that is null counts as not stated.
 
     Ranges, and what is in lists and maps, are checked by SamplingParams, which names the field and stops at the
     first fault. (Here each of a million bad items would become an error of its own.)
@@ -38,8 +38,6 @@ class GenerationFields(BaseModel):
     model_config = ConfigDict(extra="allow", title="Generation")
 
     model: Text | None = None
-    n: Whole | None = None
-    max_tokens: Whole | None = None
     min_tokens: Whole | None = None
     temperature: Number | None = None
     top_p: Number | None = None
@@ -50,18 +48,25 @@ class GenerationFields(BaseModel):
     repetition_penalty: Number | None = None
     logit_bias: dict[str, Any] | None = None
     seed: Whole | None = None
-    stop: Text | list[Any] | None = None
     stop_token_ids: list[Any] | None = None
     include_stop_str_in_output: Switch | None = None
     ignore_eos: Switch | None = None
     skip_special_tokens: Switch | None = None
-    prompt_logprobs: Whole | None = None
     stream: Switch | None = None
+    cache_salt: Text | None = None
+    priority: Whole | None = None
+
+
+class GenerationFields(SharedFields):
+    """What chat and text completions honour besides."""
+
+    n: Whole | None = None
+    max_tokens: Whole | None = None
+    stop: Text | list[Any] | None = None
+    prompt_logprobs: Whole | None = None
     stream_options: StreamOptions | None = None
     echo: Switch | None = None
     add_special_tokens: Switch | None = None
     return_token_ids: Switch | None = None
     return_tokens_as_token_ids: Switch | None = None
     request_id: Text | None = None
-    cache_salt: Text | None = None
-    priority: Whole | None = None

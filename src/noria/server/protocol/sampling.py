@@ -11,7 +11,7 @@ from noria.sampling.defaults import params_over_defaults
 from noria.sampling.params import SamplingParams
 from noria.sampling.validate import check_against_vocabulary
 from noria.server.errors import ApiError, ContextOverflow
-from noria.server.protocol.fields import GenerationFields
+from noria.server.protocol.fields import SharedFields
 from noria.server.served import ServedModel
 
 _TAKEN_OVER = (
@@ -35,7 +35,7 @@ _TAKEN_OVER = (
 
 
 def sampling_params(
-    fields: GenerationFields,
+    fields: SharedFields,
     served: ServedModel,
     *,
     max_tokens: int | None,
@@ -49,19 +49,22 @@ def sampling_params(
     spellings: by name of a sampling parameter, the request field that the user knows it by.
     Raises ApiError, or RequestError, naming the field and its range.
     """
-    if isinstance(fields.stop, list) and len(fields.stop) > max_stop_strings:
-        raise ApiError(
-            f"stop must hold at most {max_stop_strings} strings, got {len(fields.stop)}", param="stop"
-        )
-    stated = {name: getattr(fields, name) for name in _TAKEN_OVER}
+    declared = type(fields).model_fields
+    stated = {name: getattr(fields, name) for name in _TAKEN_OVER if name in declared}
     values: dict[str, Any] = {name: value for name, value in stated.items() if value is not None}
     values.update(max_tokens=max_tokens, logprobs=logprobs, logit_bias=_logit_bias(fields.logit_bias))
     try:
+        _check_stops(values.get("stop"), max_stop_strings)
         params = params_over_defaults(values, served.generation_defaults)
         check_against_vocabulary(params, served.vocab_size, served.max_logprobs)
     except RequestError as error:
         raise _respelt(error, spellings) from None
     return params
+
+
+def _check_stops(stated: Any, max_stop_strings: int) -> None:
+    if isinstance(stated, list) and len(stated) > max_stop_strings:
+        raise RequestError(f"stop must hold at most {max_stop_strings} strings, got {len(stated)}", "stop")
 
 
 def _logit_bias(stated: Mapping[str, Any] | None) -> dict[int, Any]:

@@ -7,7 +7,7 @@ refused, because an answer that quietly lacks what was asked for is a wrong one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from noria.server.errors import ApiError
@@ -49,15 +49,26 @@ def check_unhonoured(stated: Mapping[str, Any]) -> None:
     """
     _check_tool_choice(stated)
     _check_response_format(stated.get("response_format"))
+    settled = {name for name, choice in _CHOICE_OF.items() if stated.get(choice) == "none"} | {
+        "response_format"
+    }
+    rest = {name: value for name, value in stated.items() if name not in settled}
+    refuse_or_pass_over(rest, REFUSED, REFUSED_UNLESS)
+
+
+def refuse_or_pass_over(
+    stated: Mapping[str, Any], refused: Collection[str], refused_unless: Mapping[str, tuple[Any, ...]]
+) -> None:
+    """As check_unhonoured, by the tables of any protocol: see REFUSED and REFUSED_UNLESS."""
     passed_over: list[str] = []
     for name, value in stated.items():
-        if name in REFUSED:
-            if not _asks_for_nothing(value) and stated.get(_CHOICE_OF.get(name, "")) != "none":
-                raise _unsupported(name)
-        elif name in REFUSED_UNLESS:
-            if value not in REFUSED_UNLESS[name]:
-                raise _unsupported(name)
-        elif name != "response_format":
+        if name in refused:
+            if not asks_for_nothing(value):
+                raise unsupported(name)
+        elif name in refused_unless:
+            if value not in refused_unless[name]:
+                raise unsupported(name)
+        else:
             passed_over.append(name)
     if passed_over:
         names = ", ".join(repr(name[:100]) for name in passed_over[:_MAX_LOGGED])
@@ -65,11 +76,11 @@ def check_unhonoured(stated: Mapping[str, Any]) -> None:
         logger.info("request fields without effect on this server: %s%s", names, more)
 
 
-def _asks_for_nothing(value: Any) -> bool:
+def asks_for_nothing(value: Any) -> bool:
     return value is None or value is False or value in ("", [], {})
 
 
-def _unsupported(name: str) -> ApiError:
+def unsupported(name: str) -> ApiError:
     return ApiError(f"This server does not support `{name}`.", param=name)
 
 
