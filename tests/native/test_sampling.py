@@ -61,6 +61,8 @@ PARAMS = st.builds(
     repetition_penalty=st.sampled_from([1.0, 1.0, 1.3, 0.5, 1e-300, 1e300]),
     presence_penalty=st.sampled_from([0.0, 0.0, 1.1, -2.0]),
     frequency_penalty=st.sampled_from([0.0, 0.0, 0.4, -0.7]),
+    allowed_token_ids=st.sampled_from([None, None, None, (0, 1, 2, 3), (3, 1)]),
+    bad_word_ids=st.sampled_from([(), (), ((1,),), ((1, 0), (2, 1, 3), (0,))]),
     logit_bias=st.dictionaries(st.integers(0, 3), st.sampled_from([-100.0, -1.5, 0.1, 100.0]), max_size=3),
     stop_token_ids=st.lists(st.integers(0, 3), max_size=2).map(tuple),
     min_tokens=st.sampled_from([0, 0, 2]),

@@ -121,6 +121,19 @@ def test_a_logits_processor_decides_and_sees_prompt_and_output(llm: LLM) -> None
     assert seen == [([5, 6], []), ([5, 6], [7]), ([5, 6], [7, 7])]
 
 
+def test_bad_words_are_never_written_and_allowed_tokens_alone_are(llm: LLM) -> None:
+    [free] = generate(llm, "the", SamplingParams(temperature=0, max_tokens=8, ignore_eos=True))
+    words = {token_id: llm.tokenizer.token_text(token_id) for token_id in free.outputs[0].token_ids}
+    bad = {token_id: word for token_id, word in words.items() if llm.tokenizer.encode(word) == [token_id]}
+    params = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True, bad_words=tuple(bad.values()))
+    [result] = generate(llm, "the", params)
+    assert bad
+    assert bad.keys().isdisjoint(result.outputs[0].token_ids)
+    params = SamplingParams(max_tokens=8, ignore_eos=True, allowed_token_ids=(7, 9))
+    [result] = generate(llm, "the", params)
+    assert set(result.outputs[0].token_ids) <= {7, 9}
+
+
 @pytest.mark.parametrize("fault", [ValueError("my own fault"), SystemExit("my own fault")])
 def test_a_processor_that_raises_fails_its_own_request_alone(llm: LLM, fault: BaseException) -> None:
     def broken(prompt_ids, output_ids, logits):

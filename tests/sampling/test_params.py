@@ -101,6 +101,16 @@ def test_anything_else_is_refused_by_name(name, value):
         ("logit_bias", {1: math.nan}),
         ("logit_bias", {1: True}),
         ("logit_bias", {1: HUGE}),
+        ("allowed_token_ids", []),
+        ("allowed_token_ids", 3),
+        ("allowed_token_ids", [-1]),
+        ("allowed_token_ids", ["a"]),
+        ("bad_words", [""]),
+        ("bad_words", [3]),
+        ("bad_words", 3),
+        ("bad_word_ids", [3]),
+        ("bad_word_ids", [[]]),
+        ("bad_word_ids", [[-1]]),
         ("logits_processors", len),
         ("logits_processors", [1]),
     ],
@@ -135,6 +145,9 @@ def test_lists_are_kept_as_tuples_and_absent_ones_as_empty():
     params = SamplingParams(stop="end", stop_token_ids=[1, 2], logit_bias=None, logits_processors=None)
     assert (params.stop, params.stop_token_ids) == (("end",), (1, 2))
     assert (params.logit_bias, params.logits_processors) == ({}, ())
+    masked = SamplingParams(allowed_token_ids=[3], bad_words="end", bad_word_ids=[[1, 2]])
+    assert (masked.allowed_token_ids, masked.bad_words, masked.bad_word_ids) == ((3,), ("end",), ((1, 2),))
+    assert SamplingParams().allowed_token_ids is None
 
 
 def test_importing_the_parameters_imports_nothing_heavy():

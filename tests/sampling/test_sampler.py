@@ -57,6 +57,15 @@ def test_a_greedy_choice_heeds_neither_seed_nor_position(seed, num_outputs):
         ({"stop_token_ids": (4,), "min_tokens": 3}, 4),
         ({"stop_token_ids": (4,), "min_tokens": 9, "logit_bias": {4: 100.0}}, 3),
         ({"top_k": 1, "top_p": 0.1, "min_p": 1.0}, 4),
+        ({"allowed_token_ids": (2, 0, 2)}, 2),
+        ({"allowed_token_ids": (0, 2), "logit_bias": {4: 100.0}}, 2),
+        ({"allowed_token_ids": (3, 4), "stop_token_ids": (4,), "min_tokens": 4}, 3),
+        ({"bad_word_ids": ((4,), (3,))}, 2),
+        ({"bad_word_ids": ((4, 2, 4),)}, 3),  # the output ends with 4, 2
+        ({"bad_word_ids": ((4, 4, 2, 4),)}, 3),
+        ({"bad_word_ids": ((3, 4, 4, 2, 4),)}, 4),  # the 3 is the prompt's, which is none of the output
+        ({"bad_word_ids": ((4, 4),)}, 4),
+        ({"bad_word_ids": ((4,),), "logit_bias": {4: 100.0}}, 3),
     ],
 )
 def test_what_a_greedy_choice_heeds(params, expected):
@@ -97,6 +106,27 @@ def test_a_processor_that_changes_its_argument_does_not_change_the_models_logits
     assert logits.tolist() == [1.0, 2.0, 3.0]
 
 
+def test_a_bad_word_is_completed_at_no_step_and_its_parts_are_free():
+    sampler = RequestSampler(greedy(bad_word_ids=((2, 2, 1),)), 0, PROMPT, 3, ())
+    chosen = []
+    for logits in ([0, 1, 9], [0, 1, 9], [0, 9, 1], [0, 9, 1]):
+        chosen.append(sampler.sample(np.array(logits, dtype=np.float32)))
+        sampler.append(chosen[-1])
+    assert chosen == [2, 2, 2, 2]  # at the third step and the fourth, 1 would have completed it
+
+
+def test_masks_hold_whatever_a_processor_does():
+    def lift(prompt_ids, output_ids, logits):
+        return logits + np.array([0, 0, 99], dtype=np.float32)
+
+    assert sample([1, 2, 3], greedy(logits_processors=(lift,), allowed_token_ids=(0, 1))) == 1
+
+
+def test_a_request_whose_masks_leave_no_token_fails_with_the_numbers():
+    with pytest.raises(SamplingFault, match="no token is possible: all 3 logits are -inf"):
+        sample([1, 2, 3], greedy(allowed_token_ids=(1,), bad_word_ids=((1,),)))
+
+
 DISTRIBUTIONS = [
     {},
     {"temperature": 0.5},
@@ -106,6 +136,7 @@ DISTRIBUTIONS = [
     {"min_p": 0.2},
     {"top_k": 4, "top_p": 0.8, "min_p": 0.01, "temperature": 1.4},
     {"repetition_penalty": 1.5, "logit_bias": {2: 1.0}, "frequency_penalty": 0.3},
+    {"allowed_token_ids": (1, 3, 4, 6), "bad_word_ids": ((4, 6), (3,)), "top_p": 0.9},
 ]
 LOGITS = np.array([0.3, 1.8, -1.0, 0.9, 2.2, -3.0, 1.1], dtype=np.float32)
 
@@ -119,6 +150,8 @@ def exact_probabilities(params: SamplingParams) -> np.ndarray:
         x = logits[token_id]
         logits[token_id] = x / params.repetition_penalty if x > 0 else x * params.repetition_penalty
     logits[4] -= 2 * params.frequency_penalty + params.presence_penalty
+    if params.allowed_token_ids is not None:  # with the only masks of DISTRIBUTIONS
+        logits[[0, 2, 5, 3, 6]] = -INF
     kept = kept_ids(scale(logits.astype(np.float32), params.temperature), params)
     kept = np.arange(logits.size) if kept is None else kept
     weights = np.zeros(logits.size)

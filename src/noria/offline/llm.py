@@ -33,6 +33,7 @@ from noria.offline.prompts import (
 from noria.sampling.defaults import params_over_defaults
 from noria.sampling.params import SamplingParams
 from noria.sampling.validate import check_against_vocabulary, check_token_ids
+from noria.tokenize.bad_words import with_bad_word_ids
 from noria.tokenize.chat_template import ChatOptions
 from noria.tokenize.tokenizer import Tokenizer, build_tokenizer
 
@@ -143,6 +144,8 @@ class LLM:
         return Prompt(text, tuple(self.tokenizer.encode(text, add_special_tokens=False)))
 
     def _job(self, prompts: Sequence[Prompt], params: Sequence[SamplingParams]) -> Job:
+        vocab_size = self.resolved.config.model.vocab_size
+        params = [with_bad_word_ids(one, self.tokenizer, vocab_size) for one in params]
         each(list(zip(prompts, params, strict=True)), lambda pair: self._check(*pair))
         job = Job(self.client, self.tokenizer, self._random)
         job.submit(prompts, params)

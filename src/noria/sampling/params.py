@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from noria.config.errors import RequestError
 
@@ -31,6 +31,11 @@ class SamplingParams:
     presence_penalty, frequency_penalty: over output tokens, in [-2, 2]. repetition_penalty: over prompt and
         output tokens, above 0; 1 is neutral.
     logit_bias: token id -> bias in [-100, 100], added to the logit.
+    allowed_token_ids: the only tokens that may be chosen, None: all. An end token ends the output only if it is one
+        of them.
+    bad_words: texts that the output must not hold, as far as tokens go: the tokenizer's own spelling of each, at
+        the start of a text and within it, is never completed. A word spelt in other tokens is not found.
+    bad_word_ids: the same in token ids; the clients of the engine fill it in (`tokenize.bad_words`).
     seed: with a seed, outputs repeat; the random number of a position depends on (seed, position) alone.
     stop: strings that end the output; left out of it unless include_stop_str_in_output.
     stop_token_ids: token ids that end the output, besides the model's end-of-sequence tokens.
@@ -54,6 +59,9 @@ class SamplingParams:
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     logit_bias: Mapping[int, float] = field(default_factory=dict)
+    allowed_token_ids: tuple[int, ...] | None = None
+    bad_words: tuple[str, ...] = ()
+    bad_word_ids: tuple[tuple[int, ...], ...] = ()
     seed: int | None = None
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
@@ -68,10 +76,13 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         _set = object.__setattr__
-        if isinstance(self.stop, str):
-            _set(self, "stop", (self.stop,))
+        for name in ("stop", "bad_words"):
+            if isinstance(getattr(self, name), str):
+                _set(self, name, (getattr(self, name),))
         for name, (kind, words) in _COLLECTIONS.items():
-            _set(self, name, _collected(getattr(self, name), kind, words, name))
+            value = getattr(self, name)
+            if value is not None or name not in _OPTIONAL:
+                _set(self, name, _collected(value, kind, words, name))
         _check_numbers(self)
         _check_flags(self)
         _check_lists(self)
@@ -102,20 +113,28 @@ _RANGES: dict[str, tuple[type, float, float | None, bool]] = {
     "logprobs": (int, 0, MAX_COUNT, True),
     "prompt_logprobs": (int, 0, MAX_COUNT, True),
 }
-_OPTIONAL = ("seed", "max_tokens", "logprobs", "prompt_logprobs")
+_OPTIONAL = ("seed", "max_tokens", "logprobs", "prompt_logprobs", "allowed_token_ids")
+
+
+def _tuple_of_tuples(values: Iterable[Iterable[int]]) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(value) for value in values)
+
 
 # name -> (what it is kept as, what it must be)
-_COLLECTIONS: dict[str, tuple[type, str]] = {
+_COLLECTIONS: dict[str, tuple[Callable[..., Any], str]] = {
     "stop": (tuple, "a string or a list of strings"),
     "stop_token_ids": (tuple, "a list of token ids"),
+    "allowed_token_ids": (tuple, "a list of token ids"),
+    "bad_words": (tuple, "a list of strings"),
+    "bad_word_ids": (_tuple_of_tuples, "a list of lists of token ids"),
     "logits_processors": (tuple, "a list of callables"),
     "logit_bias": (dict, "a map from token id to bias"),
 }
 
 
-def _collected(value: object, kind: type, words: str, name: str) -> tuple | dict:
+def _collected(value: object, kind: Callable[..., Any], words: str, name: str) -> Any:
     if value is None:
-        return kind()
+        return kind(())
     try:
         return kind(value)
     except (TypeError, ValueError):
@@ -175,14 +194,18 @@ def _check_flags(params: SamplingParams) -> None:
 
 
 def _check_lists(params: SamplingParams) -> None:
-    for text in params.stop:
-        if not isinstance(text, str) or not text:
-            raise RequestError(f"stop must hold non-empty strings, got {_show(text)}", "stop")
-    for token_id in params.stop_token_ids:
-        if isinstance(token_id, bool) or not isinstance(token_id, int) or token_id < 0:
-            raise RequestError(
-                f"stop_token_ids must hold token ids (0 or above), got {_show(token_id)}", "stop_token_ids"
-            )
+    for name in ("stop", "bad_words"):
+        for text in getattr(params, name):
+            if not isinstance(text, str) or not text:
+                raise RequestError(f"{name} must hold non-empty strings, got {_show(text)}", name)
+    if params.allowed_token_ids is not None and not params.allowed_token_ids:
+        raise RequestError("allowed_token_ids must hold at least one token id", "allowed_token_ids")
+    _check_ids(params.stop_token_ids, "stop_token_ids")
+    _check_ids(params.allowed_token_ids or (), "allowed_token_ids")
+    for word in params.bad_word_ids:
+        _check_ids(word, "bad_word_ids")
+        if not word:
+            raise RequestError("bad_word_ids must hold lists of at least one token id", "bad_word_ids")
     for token_id, bias in params.logit_bias.items():
         if isinstance(token_id, bool) or not isinstance(token_id, int) or token_id < 0:
             raise RequestError(
@@ -197,3 +220,9 @@ def _check_lists(params: SamplingParams) -> None:
             raise RequestError(
                 f"logits_processors must hold callables, got {_show(processor)}", "logits_processors"
             )
+
+
+def _check_ids(token_ids: Sequence[object], name: str) -> None:
+    for token_id in token_ids:
+        if isinstance(token_id, bool) or not isinstance(token_id, int) or token_id < 0:
+            raise RequestError(f"{name} must hold token ids (0 or above), got {_show(token_id)}", name)

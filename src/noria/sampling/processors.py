@@ -1,4 +1,4 @@
-"""A request's own logits processors: callables of a user, in Python."""
+"""What is done to one request's logits in Python, whatever the backend."""
 
 from __future__ import annotations
 
@@ -7,34 +7,44 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from noria.sampling.masks import Masks
 from noria.sampling.nonfinite import SamplingFault
+from noria.sampling.params import SamplingParams
 
 if TYPE_CHECKING:
     from noria.sampling.params import LogitsProcessor
 
 
 class Processors:
-    """The processors of one request, and the text that they are shown."""
+    """The logits processors of one request (callables of a user), then its masks, and the text that they see."""
 
-    def __init__(
-        self, processors: Sequence[LogitsProcessor], prompt_ids: Sequence[int], output_ids: Sequence[int]
-    ) -> None:
-        self._processors = tuple(processors)
+    def __init__(self, params: SamplingParams, prompt_ids: Sequence[int], output_ids: Sequence[int]) -> None:
+        self._processors = params.logits_processors
+        self._masks = Masks(params, output_ids) if Masks.are_asked_by(params) else None
         self._prompt_ids = tuple(prompt_ids)
         self._output_ids = list(output_ids)
+
+    @staticmethod
+    def are_asked_by(params: SamplingParams) -> bool:
+        return bool(params.logits_processors) or Masks.are_asked_by(params)
 
     def append(self, token_id: int) -> None:
         """Tell of a token that joined the output."""
         self._output_ids.append(token_id)
+        if self._masks is not None:
+            self._masks.append(token_id)
 
     def apply(self, logits: np.ndarray) -> np.ndarray:
         """What they make, in turn, of logits [vocab] float32, which they may change: a float32 array of ours.
 
-        Raises SamplingFault where one raises, or returns anything but as many numbers.
+        Raises SamplingFault where a processor raises, or returns anything but as many numbers.
         """
-        output_ids = tuple(self._output_ids)
-        for processor in self._processors:
-            logits = _processed(processor, self._prompt_ids, output_ids, logits)
+        if self._processors:
+            output_ids = tuple(self._output_ids)
+            for processor in self._processors:
+                logits = _processed(processor, self._prompt_ids, output_ids, logits)
+        if self._masks is not None:
+            self._masks.apply(logits)
         return logits
 
 

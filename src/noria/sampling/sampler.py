@@ -29,9 +29,10 @@ class RequestSampler:
     penalties' counts.
 
     Order of operations: logit_bias; repetition, frequency and presence penalty; logits_processors;
-    min_tokens (no token that would end the output); then the lowest id among the highest logits if temperature
-    is 0, else temperature, min_p, top_k, top_p and a random choice. The random numbers are a function of
-    (seed, position, token id), where position is the place in the sequence of the token to choose.
+    allowed_token_ids and bad_word_ids; min_tokens (no token that would end the output); then the lowest id among
+    the highest logits if temperature is 0, else temperature, min_p, top_k, top_p and a random choice. The random
+    numbers are a function of (seed, position, token id), where position is the place in the sequence of the token
+    to choose.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class RequestSampler:
             Penalties(params, prompt_ids, output_ids) if Penalties.are_asked_by(params) else None
         )
         self._processors = (
-            Processors(params.logits_processors, prompt_ids, output_ids) if params.logits_processors else None
+            Processors(params, prompt_ids, output_ids) if Processors.are_asked_by(params) else None
         )
 
     def sample(self, logits: np.ndarray) -> int:

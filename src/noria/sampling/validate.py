@@ -16,6 +16,10 @@ def check_against_vocabulary(params: SamplingParams, vocab_size: int, max_logpro
     """
     check_token_ids(tuple(params.logit_bias), vocab_size, "logit_bias")
     check_token_ids(params.stop_token_ids, vocab_size, "stop_token_ids")
+    check_token_ids(params.allowed_token_ids or (), vocab_size, "allowed_token_ids")
+    check_token_ids(
+        [token_id for word in params.bad_word_ids for token_id in word], vocab_size, "bad_word_ids"
+    )
     limit = vocab_size if max_logprobs == -1 else min(max_logprobs, vocab_size)
     for name in ("logprobs", "prompt_logprobs"):
         value = getattr(params, name)

@@ -27,7 +27,7 @@ class NativeRequest:
 
 
 class NativeSampler:
-    """A kernels.ops.Sampler. A request's own logits processors run in Python, the choice after them does not."""
+    """A kernels.ops.Sampler. A request's logits processors and masks run in Python, the choice after them does not."""
 
     def __init__(self, pool: _native.Pool) -> None:
         self._native = _native.Sampler(pool)
@@ -44,10 +44,9 @@ class NativeSampler:
         native = _native.SampledRequest(
             params, seed & _WORD, known, num_prompt, ending_ids(params, eos_token_ids)
         )
-        own = params.logits_processors
-        return NativeRequest(
-            native, Processors(own, token_ids[:num_prompt], token_ids[num_prompt:]) if own else None
-        )
+        if not Processors.are_asked_by(params):
+            return NativeRequest(native, None)
+        return NativeRequest(native, Processors(params, token_ids[:num_prompt], token_ids[num_prompt:]))
 
     def sample(
         self, logits: np.ndarray, rows: Sequence[int], requests: Sequence[NativeRequest]
