@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from noria.config.engine import CacheConfig, EngineConfig, SchedulerConfig
 from noria.config.model import ModelConfig, RopeConfig
+from noria.config.tenant import ANYBODY, Tenant
 from noria.core.clock import VirtualClock
 from noria.core.kv import KVCacheManager
 from noria.core.outputs import Delta
@@ -85,10 +86,16 @@ class Harness:
         return self.loop.scheduler
 
     def add(
-        self, request_id: str, prompt: list[int], priority: int = 0, salt: str = "", **params: object
+        self,
+        request_id: str,
+        prompt: list[int],
+        priority: int = 0,
+        salt: str = "",
+        tenant: Tenant = ANYBODY,
+        **params: object,
     ) -> None:
         settings = SamplingParams(**{"temperature": 0.0, "ignore_eos": True, **params})
-        self.loop.add(GenerateRequest(request_id, tuple(prompt), settings, 0, priority, salt))
+        self.loop.add(GenerateRequest(request_id, tuple(prompt), settings, 0, priority, salt, tenant))
 
     def step(self, count: int = 1) -> None:
         for _ in range(count):

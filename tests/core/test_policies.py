@@ -3,9 +3,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noria.core.policies import InOrder, PriorityKey, ShortestShare, WholePrompts
+from noria.core.order import ByPriority
+from noria.core.policies import InOrder, ShortestShare, WholePrompts
 from noria.core.prefix import HashChain, Namespace
-from noria.core.request import Request
+from noria.core.request import Claim, Request
 from noria.sampling.params import SamplingParams
 
 budgets = st.integers(0, 300)
@@ -41,19 +42,20 @@ def test_whole_prompts_are_never_cut_and_never_passed() -> None:
     assert WholePrompts().split(100, [40, 60, 5]) == [40, 60, 0]
 
 
-def _request(priority: int, arrival_s: float, sequence: int) -> Request:
-    request = Request(str(sequence), [1], SamplingParams(), 0, priority, HashChain(Namespace("m"), 4))
-    request.arrival_s, request.sequence = arrival_s, sequence
+def _request(priority: int, arrival_s: float) -> Request:
+    chain, claim = HashChain(Namespace("m"), 4), Claim(priority=priority)
+    request = Request("r", [1], SamplingParams(), 0, chain, claim)
+    request.arrival_s = arrival_s
     return request
 
 
 def test_a_lower_priority_number_goes_first_until_the_other_has_waited_a_level_longer() -> None:
-    key = PriorityKey(aging_s=30.0)
-    old_low = _request(priority=1, arrival_s=0.0, sequence=0)
-    assert key(_request(priority=0, arrival_s=29.0, sequence=1)) < key(old_low)
-    assert key(_request(priority=0, arrival_s=31.0, sequence=2)) > key(old_low)
+    place = ByPriority(aging_s=30.0).place
+    old_low = place(_request(1, 0.0), 0)
+    assert place(_request(0, 29.0), 1) < old_low
+    assert place(_request(0, 31.0), 2) > old_low
 
 
 def test_equal_priorities_are_first_come_first_served() -> None:
-    key = PriorityKey(aging_s=30.0)
-    assert key(_request(0, 5.0, 3)) < key(_request(0, 5.0, 4))
+    place = ByPriority(aging_s=30.0).place
+    assert place(_request(0, 5.0), 3) < place(_request(0, 5.0), 4)

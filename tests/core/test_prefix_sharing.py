@@ -100,7 +100,7 @@ def test_a_hash_of_four_bits_costs_hits_and_never_a_right_answer(prompts: list[l
     for i, prompt in enumerate(prompts):
         chain = HashChain(Namespace("test"), 2, weak)
         params = SamplingParams(temperature=0.0, max_tokens=4, ignore_eos=True)
-        harness.scheduler.add(Request(f"r{i}", prompt, params, 0, 0, chain), 0.0)
+        harness.scheduler.add(Request(f"r{i}", prompt, params, 0, chain), 0.0)
         harness.run()
     for i, prompt in enumerate(prompts):
         assert harness.output(f"r{i}") == solo_output(prompt, 4)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from noria.config.engine import AdmissionPolicy, SchedulingPolicy, StepCost
+from noria.config.tenant import Tenant
 from noria.core.outputs import FinishReason
 from support_engine import Harness, engine_config, solo_output
 
@@ -47,16 +48,19 @@ class AnyLife(RuleBasedStateMachine):
         data=st.data(),
         salt=st.sampled_from(["", "other"]),
         priority=st.integers(-1, 1),
+        tenant=st.sampled_from([Tenant("a"), Tenant("b", weight=3)]),
         scored=st.sampled_from([None, 0]),
     )
-    def arrive(self, data: st.DataObject, salt: str, priority: int, scored: int | None) -> None:
+    def arrive(
+        self, data: st.DataObject, salt: str, priority: int, tenant: Tenant, scored: int | None
+    ) -> None:
         # Two tokens only, so that prompts share prefixes and whole prompts repeat.
         prompt = data.draw(st.lists(st.integers(0, 1), min_size=1, max_size=self.max_len - 1))
         max_tokens = data.draw(st.integers(0, self.max_len - len(prompt)))
         name = f"r{self.num_requests}"
         self.num_requests += 1
         params = {"max_tokens": max_tokens, "prompt_logprobs": scored}
-        self.harness.add(name, prompt, priority=priority, salt=salt, **params)
+        self.harness.add(name, prompt, priority=priority, salt=salt, tenant=tenant, **params)
         self.expected[name] = solo_output(prompt, max_tokens)
 
     @precondition(lambda self: self._open())

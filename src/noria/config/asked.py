@@ -201,10 +201,11 @@ class SchedulerOptions:
         SWITCH,
     )
     scheduling_policy: str = option(
-        "fcfs",
-        "Which waiting request goes first. fcfs: the one that came first; priority: the one with the lowest "
-        "priority number, waiting time counted in.",
-        choices=("fcfs", "priority"),
+        "fair",
+        "Which waiting request goes first. fair: the owners of API keys share the engine by their weights, and each "
+        "owner's requests go first come, first served; fcfs: the one that came first, whoever sent it; priority: the "
+        "one with the lowest priority number, waiting time counted in.",
+        choices=("fair", "fcfs", "priority"),
     )
     priority_aging_s: float = option(
         30.0,

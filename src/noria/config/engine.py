@@ -17,6 +17,7 @@ class AdmissionPolicy(str, Enum):
 
 
 class SchedulingPolicy(str, Enum):
+    FAIR = "fair"  # between tenants in proportion to their weights, first come first served within each
     FCFS = "fcfs"
     PRIORITY = "priority"
 
@@ -53,7 +54,7 @@ class SchedulerConfig:
     max_model_len: int  # prompt and output together, in tokens
     enable_chunked_prefill: bool = True
     admission_policy: AdmissionPolicy = AdmissionPolicy.CONTINUOUS
-    scheduling_policy: SchedulingPolicy = SchedulingPolicy.FCFS
+    scheduling_policy: SchedulingPolicy = SchedulingPolicy.FAIR
     # Under the priority policy one priority level is worth this many seconds of waiting, so nobody starves.
     priority_aging_s: float = 30.0
     # Limits a step besides its tokens; None where the number of tokens was stated.

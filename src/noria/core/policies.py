@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from noria.config.engine import AdmissionPolicy, SchedulerConfig, SchedulingPolicy
+from noria.core.fair_shares import FairShares
+from noria.core.order import ByPriority, FirstCome, Order
 from noria.core.prices import Prices, choose_prices
-from noria.core.queue import OrderKey, RequestQueue
+from noria.core.queue import RequestQueue
 from noria.core.request import Request
 
 MAX_CANDIDATES = 64  # how far behind the queue's head a step looks for requests to admit
@@ -113,30 +115,11 @@ class WholePrompts:
         return shares
 
 
-def first_come_key(request: Request) -> tuple[float, int]:
-    """First come, first served."""
-    return (0.0, request.sequence)
-
-
-@dataclass(frozen=True, slots=True)
-class PriorityKey:
-    """Priority with aging: each level is worth `aging_s` seconds of waiting.
-
-    Effective priority falls linearly while a request waits, so the order of any two never changes and a key
-    computed once is right for ever: priority - (now - arrival) / aging  orders as  arrival + priority * aging.
-    """
-
-    aging_s: float
-
-    def __call__(self, request: Request) -> tuple[float, int]:
-        return (request.arrival_s + request.priority * self.aging_s, request.sequence)
-
-
 @dataclass(frozen=True, slots=True)
 class Policies:
     admission: Admission
     split: BudgetSplit
-    order: OrderKey
+    order: Order
     prices: Prices
 
 
@@ -145,11 +128,13 @@ def choose_policies(config: SchedulerConfig) -> Policies:
         AdmissionPolicy.CONTINUOUS: ContinuousAdmission(),
         AdmissionPolicy.STATIC: StaticAdmission(),
     }
-    orders: dict[SchedulingPolicy, OrderKey] = {
-        SchedulingPolicy.FCFS: first_come_key,
-        SchedulingPolicy.PRIORITY: PriorityKey(config.priority_aging_s),
+    orders: dict[SchedulingPolicy, Order] = {
+        SchedulingPolicy.FAIR: FairShares(),
+        SchedulingPolicy.FCFS: FirstCome(),
+        SchedulingPolicy.PRIORITY: ByPriority(config.priority_aging_s),
     }
     chunked: dict[SchedulingPolicy, BudgetSplit] = {
+        SchedulingPolicy.FAIR: ShortestShare(),
         SchedulingPolicy.FCFS: ShortestShare(),
         SchedulingPolicy.PRIORITY: InOrder(),
     }

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 
-from noria.core.request import Request
-
-# A request's place in every order of the scheduler, fixed from its acceptance on; lower goes first.
-OrderKey = Callable[[Request], tuple[float, int]]
+from noria.core.request import Place, Request
 
 
 class RequestQueue:
-    """Requests sorted by an order key that never changes. A preempted request keeps its key, so it waits ahead
+    """Requests sorted by their places, which never change. A preempted request keeps its place, so it waits ahead
     of all that came after it.
     """
 
-    def __init__(self, key: OrderKey) -> None:
-        self.key = key
-        self._entries: list[tuple[tuple[float, int], Request]] = []
+    def __init__(self) -> None:
+        self._entries: list[tuple[Place, Request]] = []
         self._by_id: dict[str, Request] = {}
 
     def __len__(self) -> int:
@@ -43,20 +39,20 @@ class RequestQueue:
     def push(self, request: Request) -> None:
         assert request.id not in self._by_id, f"request {request.id} is in the queue already"
         self._by_id[request.id] = request
-        insort(self._entries, (self.key(request), request), key=_entry_key)
+        insort(self._entries, (request.place, request), key=_entry_key)
 
     def remove(self, request: Request) -> None:
-        index = bisect_left(self._entries, self.key(request), key=_entry_key)
-        assert self._entries[index][1] is request, f"request {request.id} is not where its key says"
+        index = bisect_left(self._entries, request.place, key=_entry_key)
+        assert self._entries[index][1] is request, f"request {request.id} is not at its place"
         del self._entries[index]
         del self._by_id[request.id]
 
     def check(self) -> None:
-        keys = [key for key, _ in self._entries]
-        assert keys == sorted(keys), f"queue out of order: {keys}"
-        assert len(set(keys)) == len(keys), f"two requests share a place: {keys}"
+        places = [place for place, _ in self._entries]
+        assert places == sorted(places), f"queue out of order: {places}"
+        assert len(set(places)) == len(places), f"two requests share a place: {places}"
         assert {request.id for request in self} == set(self._by_id), "queue and index differ"
 
 
-def _entry_key(entry: tuple[tuple[float, int], Request]) -> tuple[float, int]:
+def _entry_key(entry: tuple[Place, Request]) -> Place:
     return entry[0]

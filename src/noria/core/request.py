@@ -3,9 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from noria.config.tenant import ANYBODY, Tenant
 from noria.core.prefix import HashChain
 from noria.sampling.params import SamplingParams
+
+# In every order of the scheduler, fixed from acceptance on; lower goes first.
+Place = tuple[float, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a request's place may follow from, besides when it came. priority: lower goes first."""
+
+    tenant: Tenant = ANYBODY
+    priority: int = 0
+
+
+PLAIN_CLAIM = Claim()
 
 
 class Request:
@@ -18,15 +34,15 @@ class Request:
     __slots__ = (
         "arrival_s",
         "chain",
+        "claim",
         "id",
         "life",
         "max_known",
         "num_computed",
         "num_prompt",
         "params",
-        "priority",
+        "place",
         "seed",
-        "sequence",
         "token_ids",
     )
 
@@ -36,8 +52,8 @@ class Request:
         prompt_token_ids: Sequence[int],
         params: SamplingParams,
         seed: int,
-        priority: int,
         chain: HashChain,
+        claim: Claim = PLAIN_CLAIM,
     ) -> None:
         self.id = request_id
         self.token_ids = list(prompt_token_ids)
@@ -45,11 +61,11 @@ class Request:
         self.num_computed = 0
         self.params = params
         self.seed = seed
-        self.priority = priority
         self.chain = chain
+        self.claim = claim
         # Set when the scheduler accepts it.
-        self.sequence = -1  # order of acceptance
         self.arrival_s = 0.0
+        self.place: Place = (0.0, -1)
         self.max_known = 0  # prompt and output together end here
         self.life = Life()
 

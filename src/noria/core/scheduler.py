@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from operator import attrgetter
 
 from noria.config.engine import SchedulerConfig
 from noria.core.acceptance import max_known_tokens
@@ -32,8 +33,8 @@ class Scheduler:
         self, config: SchedulerConfig, policies: Policies, kv: KVCacheManager, eos_token_ids: Iterable[int]
     ) -> None:
         self.kv = kv
-        self.waiting = RequestQueue(policies.order)
-        self.running = RequestQueue(policies.order)
+        self.waiting = RequestQueue()
+        self.running = RequestQueue()
         self.tally = StepTally()
         self._config = config
         self._policies = policies
@@ -51,8 +52,8 @@ class Scheduler:
     def add(self, request: Request, now_s: float) -> None:
         """Queue a request. Raises RequestError if it can never be served."""
         request.max_known = max_known_tokens(request.num_prompt, request.params, self._config.max_model_len)
-        request.sequence = self._num_accepted
         request.arrival_s = now_s
+        request.place = self._policies.order.place(request, self._num_accepted)
         self.waiting.push(request)
         self.tally.arrived_ids.append(request.id)
         self._num_accepted += 1
@@ -67,7 +68,7 @@ class Scheduler:
             if request is None:
                 return None
             self.waiting.remove(request)
-            self._finished.append((request, finish))
+            self._end(request, finish)
         return Delta(request_id, finish=finish, num_cached_tokens=request.life.num_cached)
 
     def plan(self, now_s: float) -> StepPlan:
@@ -149,7 +150,7 @@ class Scheduler:
         closed = self.tally.num_preemptions > 0  # memory is short; who was just preempted comes back later
         claims = [request for request in self.running if request.num_pending > 1]
         claims += [] if closed else self._admitter.candidates()
-        claims.sort(key=self.running.key)
+        claims.sort(key=attrgetter("place"))
         shares = self._policies.split.split(draft.price_left, [draft.need(request) for request in claims])
         granted = [(request, share) for request, share in zip(claims, shares, strict=True) if share]
         for request, share in granted:
@@ -158,6 +159,7 @@ class Scheduler:
         if self.tally.num_preemptions == 0:
             waiting = [(request, share) for request, share in granted if request.id in self.waiting]
             for request in self._admitter.admit(waiting, draft, now_s):
+                self._policies.order.began(request)
                 if self.kv.is_shareable(request):
                     self.tally.count_lookup(request)
 
@@ -263,6 +265,10 @@ class Scheduler:
         self.running.remove(request)
         self.kv.release(request)
         self._departures.append(request.id)
+        self._end(request, reason)
+
+    def _end(self, request: Request, reason: FinishReason) -> None:
+        self._policies.order.ended(request)
         self._finished.append((request, reason))
 
 

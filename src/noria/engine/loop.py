@@ -8,7 +8,7 @@ from noria.core.clock import Clock
 from noria.core.outputs import Delta, FinishReason
 from noria.core.plan import StepPlan
 from noria.core.prefix import HashChain, Namespace
-from noria.core.request import Request
+from noria.core.request import Claim, Request
 from noria.core.scheduler import Scheduler
 from noria.engine.messages import EngineStats, GenerateRequest
 from noria.engine.recording import StepTimes, request_record, step_record
@@ -53,8 +53,8 @@ class EngineLoop:
             message.prompt_token_ids,
             message.params,
             message.seed,
-            message.priority,
             HashChain(namespace, self.scheduler.kv.block_size),
+            Claim(message.tenant, message.priority),
         )
         self.scheduler.add(request, self._clock.now())
 

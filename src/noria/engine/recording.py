@@ -83,7 +83,7 @@ def request_record(
         num_output_tokens=request.num_output,
         num_cached_tokens=life.num_cached,
         num_preemptions=life.num_preemptions,
-        priority=request.priority,
+        priority=request.claim.priority,
         max_tokens=request.params.max_tokens,
         n=request.params.n,
         finish=finish,
