@@ -21,7 +21,7 @@ from noria.server.engine_metrics import EngineMetrics
 from noria.server.errors import ApiError, answer_error, answer_http_exception
 from noria.server.exposition import Exposition
 from noria.server.gate import Gate
-from noria.server.generation_routes import generation_routes
+from noria.server.generation_routes import BODIES, generation_routes
 from noria.server.health import Heartbeat, Watch
 from noria.server.http_metrics import HttpMetrics
 from noria.server.limits import Limits
@@ -34,8 +34,6 @@ from noria.server.middleware import (
     RequestIdMiddleware,
 )
 from noria.server.openapi import openapi_with
-from noria.server.protocol.chat import ChatCompletionRequest
-from noria.server.protocol.completions import CompletionRequest
 from noria.server.served import ServedModel
 from noria.server.service import Service
 from noria.server.system_routes import debug_routes, model_routes, probe_routes
@@ -82,7 +80,7 @@ def create_app(
         app.add_exception_handler(kind, answer_error)
     app.add_exception_handler(HTTPException, answer_http_exception)
     _wrap(app, options, limits, gate, http_metrics)
-    app.openapi = openapi_with(app, (ChatCompletionRequest, CompletionRequest))  # type: ignore[method-assign]
+    app.openapi = openapi_with(app, BODIES)  # type: ignore[method-assign]
     return app
 
 

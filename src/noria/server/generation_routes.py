@@ -9,11 +9,16 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel
 from starlette.requests import Request
 
+from noria.server.anthropic import count_message_tokens, create_message
 from noria.server.chat import create_chat_completion
 from noria.server.completions import create_completion
+from noria.server.errors import MESSAGES_PATH
 from noria.server.openapi import describe_body
+from noria.server.protocol.anthropic import CountTokensRequest, MessagesRequest
 from noria.server.protocol.chat import ChatCompletionRequest
 from noria.server.protocol.completions import CompletionRequest
+from noria.server.protocol.responses import ResponsesRequest
+from noria.server.responses import create_response
 from noria.server.service import Service
 
 _RESPONSES: dict[int | str, dict[str, Any]] = {
@@ -33,7 +38,11 @@ Handler = Callable[[Service, Request], Awaitable[Response]]
 _ROUTES: tuple[tuple[str, str, type[BaseModel], Handler], ...] = (
     ("/v1/chat/completions", "Answer a chat", ChatCompletionRequest, create_chat_completion),
     ("/v1/completions", "Continue a text", CompletionRequest, create_completion),
+    ("/v1/responses", "Answer a chat (Responses protocol)", ResponsesRequest, create_response),
+    (MESSAGES_PATH, "Answer a chat (Messages protocol)", MessagesRequest, create_message),
+    (f"{MESSAGES_PATH}/count_tokens", "Length of a prompt", CountTokensRequest, count_message_tokens),
 )
+BODIES = tuple(body for _, _, body, _ in _ROUTES)
 
 
 def generation_routes(service: Service) -> APIRouter:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -20,6 +20,11 @@ _DONE_FRAME = b"data: [DONE]\n\n"
 def frame(content: Any) -> bytes:
     """A server-sent event."""
     return b"data: " + orjson.dumps(content) + b"\n\n"
+
+
+def named_frame(kind: str, members: Mapping[str, Any]) -> bytes:
+    """A server-sent event with a name, which its data repeats as `type`."""
+    return b"event: %s\ndata: %s\n\n" % (kind.encode(), orjson.dumps({"type": kind, **members}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,67 @@
+"""POST /v1/messages and /v1/messages/count_tokens."""
+
+from __future__ import annotations
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+
+from noria.sampling.params import SamplingParams
+from noria.server import answer
+from noria.server.chat_turn import Chat, begin_chat, encode_chat
+from noria.server.common_fields import check_shared, reply_head
+from noria.server.encoders.anthropic import AnthropicEncoder
+from noria.server.protocol.anthropic import CountTokensRequest, MessagesRequest, check_fields
+from noria.server.protocol.anthropic_messages import chat_messages
+from noria.server.protocol.body import read_body
+from noria.server.protocol.sampling import sampling_params
+from noria.server.service import Service
+from noria.tokenize.chat_template import ChatOptions
+
+
+async def create_message(service: Service, request: Request) -> Response:
+    """Raises ApiError, RequestError or EngineError before anything is sent."""
+    fields = await read_body(request, MessagesRequest)
+    model = service.served.resolve(fields.model)
+    check_fields(fields)
+    check_shared(fields)
+    params = _sampling(fields, service)
+    chat = _chat(fields)
+
+    head = reply_head(request, "msg_", model)
+    turn = await begin_chat(service, head.id, chat, params, fields.priority or 0, fields.cache_salt or "")
+    encoder = AnthropicEncoder(turn, head, service.options.enable_prompt_tokens_details)
+    if fields.stream:
+        return answer.stream(turn, encoder, service.options.sse_keep_alive_interval)
+    return await answer.whole(request, turn, encoder)
+
+
+async def count_message_tokens(service: Service, request: Request) -> Response:
+    """How long a prompt the same fields would make. Raises ApiError or RequestError."""
+    fields = await read_body(request, CountTokensRequest)
+    service.served.resolve(fields.model)
+    check_fields(fields)
+    prompt = await encode_chat(service, _chat(fields))
+    return Response(orjson.dumps({"input_tokens": len(prompt)}), media_type="application/json")
+
+
+def _sampling(fields: MessagesRequest, service: Service) -> SamplingParams:
+    return sampling_params(
+        fields,
+        service.served,
+        max_tokens=fields.max_tokens,
+        logprobs=None,
+        max_stop_strings=service.limits.max_stop_strings,
+        spellings={"stop": "stop_sequences"},
+    )
+
+
+def _chat(fields: CountTokensRequest) -> Chat:
+    messages = chat_messages(fields.messages, fields.system)
+    variables = dict(fields.chat_template_kwargs or {})
+    effort = (fields.output_config or {}).get("effort")
+    if effort is not None:
+        variables.setdefault("reasoning_effort", effort)
+    # A last message by the assistant is the beginning of the answer.
+    is_begun = bool(messages) and messages[-1]["role"] == "assistant"
+    return Chat(messages, ChatOptions(continue_final_message=is_begun, template_kwargs=variables))

@@ -1,0 +1,128 @@
+"""The body of POST /v1/responses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import WithJsonSchema
+
+from noria.server.errors import ApiError
+from noria.server.protocol.fields import SharedFields, Switch, Text, Whole
+from noria.server.protocol.response_input import INPUT_SCHEMA
+from noria.server.protocol.unsupported import REFUSED, refuse_or_pass_over, unsupported
+
+INCLUDE_LOGPROBS = "message.output_text.logprobs"
+# What a reply can be asked to hold besides. Of the others there is nothing to tell where no tool ran and nothing
+# was reasoned.
+_INCLUDABLE = (
+    INCLUDE_LOGPROBS,
+    "reasoning.encrypted_content",
+    "file_search_call.results",
+    "web_search_call.results",
+    "web_search_call.action.sources",
+    "message.input_image.image_url",
+    "computer_call_output.output.image_url",
+    "code_interpreter_call.outputs",
+)
+_TRUNCATIONS = (None, "auto", "disabled")
+_MAX_METADATA = 16
+
+_REFUSED = REFUSED | {
+    "background", "conversation", "prompt", "moderation",
+    "max_tokens", "max_completion_tokens", "response_format", "logprobs", "prompt_logprobs", "echo",
+}  # fmt: skip
+_REFUSED_UNLESS: Mapping[str, tuple[Any, ...]] = {"n": (None, 1), "length_penalty": (None, 1)}
+
+
+class ResponsesRequest(SharedFields):
+    """Fields beyond these pass with a line in the log, unless ignoring them would change the answer (400)."""
+
+    # Checked by protocol.response_input, which stops at the first fault and says where it is.
+    input: Annotated[Any, WithJsonSchema(INPUT_SCHEMA)]
+    instructions: Text | None = None
+    max_output_tokens: Whole | None = None
+    stop: Text | list[Any] | None = None
+    top_logprobs: Whole | None = None
+    include: list[Text] | None = None
+    stream_options: dict[str, Any] | None = None
+    previous_response_id: Text | None = None
+    text: dict[str, Any] | None = None
+    reasoning: dict[str, Any] | None = None
+    tools: list[Any] | None = None
+    tool_choice: Text | dict[str, Any] | None = None
+    parallel_tool_calls: Switch | None = None
+    truncation: Text | None = None
+    store: Switch | None = None  # whatever it says, nothing is kept, and the reply says so
+    chat_template_kwargs: dict[str, Any] | None = None
+    # Told back, and without effect.
+    metadata: dict[str, Any] | None = None
+    user: Text | None = None
+    safety_identifier: Text | None = None
+    prompt_cache_key: Text | None = None
+
+    @property
+    def wants_logprobs(self) -> bool:
+        return INCLUDE_LOGPROBS in (self.include or ())
+
+
+def check_fields(fields: ResponsesRequest) -> None:
+    """Raises ApiError for fields that cannot be honoured or contradict each other."""
+    refuse_or_pass_over(fields.model_extra or {}, _REFUSED, _REFUSED_UNLESS)
+    if fields.previous_response_id:
+        raise ApiError(
+            f"There is no response `{fields.previous_response_id[:200]}` to go on from: this server keeps none. "
+            f"Send the earlier items again, in `input`.",
+            404,
+            "previous_response_id",
+        )
+    if fields.stream_options is not None and not fields.stream:
+        raise ApiError("stream_options goes with `stream: true` only", param="stream_options")
+    if fields.truncation not in _TRUNCATIONS:
+        raise ApiError("truncation must be auto or disabled", param="truncation")
+    _check_tools(fields)
+    _check_text(fields.text or {})
+    _check_reasoning(fields.reasoning or {})
+    _check_include(fields)
+    _check_metadata(fields.metadata or {})
+
+
+def _check_tools(fields: ResponsesRequest) -> None:
+    if fields.tool_choice not in (None, "none", "auto") and not fields.tools:
+        raise ApiError("When using `tool_choice`, `tools` must be set.", param="tool_choice")
+    if fields.tools and fields.tool_choice != "none":
+        raise unsupported("tools")
+
+
+def _check_text(text: Mapping[str, Any]) -> None:
+    text_format = text.get("format")
+    if text_format is not None and not (isinstance(text_format, dict) and text_format.get("type") == "text"):
+        raise ApiError(
+            'This server does not support `text.format` other than `{"type": "text"}`.', param="text.format"
+        )
+
+
+def _check_reasoning(reasoning: Mapping[str, Any]) -> None:
+    if not isinstance(reasoning.get("effort"), (str, type(None))):
+        raise ApiError("reasoning.effort must be a string", param="reasoning.effort")
+    for name in ("summary", "generate_summary"):
+        # "auto" leaves it to the server, which has none.
+        if reasoning.get(name) not in (None, "auto"):
+            raise unsupported(f"reasoning.{name}")
+
+
+def _check_include(fields: ResponsesRequest) -> None:
+    for name in fields.include or ():
+        if name not in _INCLUDABLE:
+            raise ApiError(
+                f"include holds {name!r:.100}; known are {', '.join(_INCLUDABLE)}", param="include"
+            )
+    if fields.top_logprobs and not fields.wants_logprobs:
+        raise ApiError(f"top_logprobs goes with `{INCLUDE_LOGPROBS}` in include only", param="top_logprobs")
+
+
+def _check_metadata(metadata: Mapping[str, Any]) -> None:
+    if len(metadata) > _MAX_METADATA:
+        raise ApiError(f"metadata must hold at most {_MAX_METADATA} pairs", param="metadata")
+    if not all(isinstance(value, str) for value in metadata.values()):
+        raise ApiError("metadata must map names to strings", param="metadata")

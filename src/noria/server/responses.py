@@ -1,0 +1,91 @@
+"""POST /v1/responses. Nothing is stored: every request holds its whole conversation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from noria.sampling.params import SamplingParams
+from noria.server import answer
+from noria.server.chat_turn import Chat, begin_chat
+from noria.server.common_fields import check_shared, reply_head
+from noria.server.encoders.reply import Reply, ReplyOptions
+from noria.server.encoders.responses import ResponsesEncoder
+from noria.server.encoders.token_names import TokenNames
+from noria.server.protocol.body import read_body
+from noria.server.protocol.response_input import input_messages
+from noria.server.protocol.responses import ResponsesRequest, check_fields
+from noria.server.protocol.sampling import sampling_params
+from noria.server.service import Service
+from noria.tokenize.chat_template import ChatOptions
+
+
+async def create_response(service: Service, request: Request) -> Response:
+    """Raises ApiError, RequestError or EngineError before anything is sent."""
+    fields = await read_body(request, ResponsesRequest)
+    model = service.served.resolve(fields.model)
+    check_fields(fields)
+    check_shared(fields)
+    params = _sampling(fields, service)
+    chat = Chat(input_messages(fields.input, fields.instructions), _chat_options(fields), field="input")
+
+    head = reply_head(request, "resp_", model)
+    turn = await begin_chat(service, head.id, chat, params, fields.priority or 0, fields.cache_salt or "")
+    options = ReplyOptions(
+        cached_tokens=service.options.enable_prompt_tokens_details, logprobs=fields.wants_logprobs
+    )
+    names = TokenNames(service.served.tokenizer, as_ids=False)
+    encoder = ResponsesEncoder(Reply(turn, head, options, names), _settings(fields, params))
+    if fields.stream:
+        return answer.stream(turn, encoder, service.options.sse_keep_alive_interval)
+    return await answer.whole(request, turn, encoder)
+
+
+def _sampling(fields: ResponsesRequest, service: Service) -> SamplingParams:
+    return sampling_params(
+        fields,
+        service.served,
+        max_tokens=fields.max_output_tokens,
+        logprobs=(fields.top_logprobs or 0) if fields.wants_logprobs else None,
+        max_stop_strings=service.limits.max_stop_strings,
+        spellings={"max_tokens": "max_output_tokens", "logprobs": "top_logprobs"},
+    )
+
+
+def _chat_options(fields: ResponsesRequest) -> ChatOptions:
+    variables = dict(fields.chat_template_kwargs or {})
+    effort = (fields.reasoning or {}).get("effort")
+    if effort is not None:
+        variables.setdefault("reasoning_effort", effort)
+    return ChatOptions(template_kwargs=variables)
+
+
+def _settings(fields: ResponsesRequest, params: SamplingParams) -> dict[str, Any]:
+    """What a response tells of the request that made it."""
+    reasoning = fields.reasoning or {}
+    return {
+        "background": False,
+        "frequency_penalty": params.frequency_penalty,
+        "instructions": fields.instructions,
+        "max_output_tokens": fields.max_output_tokens,
+        "max_tool_calls": None,
+        "metadata": fields.metadata or {},
+        "parallel_tool_calls": fields.parallel_tool_calls is not False,
+        "presence_penalty": params.presence_penalty,
+        "previous_response_id": None,
+        "prompt_cache_key": fields.prompt_cache_key,
+        "reasoning": {"effort": reasoning.get("effort"), "summary": reasoning.get("summary")},
+        "safety_identifier": fields.safety_identifier,
+        "service_tier": "default",
+        "store": False,
+        "temperature": params.temperature,
+        "text": {"format": {"type": "text"}},
+        "tool_choice": fields.tool_choice or "auto",
+        "tools": fields.tools or [],
+        "top_logprobs": fields.top_logprobs or 0,
+        "top_p": params.top_p,
+        "truncation": fields.truncation or "disabled",
+        "user": fields.user,
+    }
