@@ -79,7 +79,7 @@ class Harness:
         self.runner = LedgerRunner(config.cache.block_size, next_token)
         self.deltas: list[Delta] = []
         self.loop = loop_factory(config, self.runner)(self.deltas.extend)
-        self.clock: VirtualClock = self.loop._clock
+        self.clock: VirtualClock = self.loop.clock
 
     @property
     def scheduler(self) -> Scheduler:
@@ -95,7 +95,9 @@ class Harness:
         **params: object,
     ) -> None:
         settings = SamplingParams(**{"temperature": 0.0, "ignore_eos": True, **params})
-        self.loop.add(GenerateRequest(request_id, tuple(prompt), settings, 0, priority, salt, tenant))
+        self.loop.add(
+            GenerateRequest(request_id, tuple(prompt), settings, 0, priority, salt, tenant), self.clock.now()
+        )
 
     def step(self, count: int = 1) -> None:
         for _ in range(count):

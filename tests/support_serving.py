@@ -50,7 +50,7 @@ def serving(**settings: object) -> Iterator[Serving]:
     options = from_mapping(ServeOptions, {**defaults, **settings})
     opened = open_model(options.engine.model)
     tokenizer = build_tokenizer(opened.tokenizer)
-    engine = start_engine(load_engine(opened, options.engine, lambda resolved: None))
+    engine = start_engine(load_engine(opened, options.engine, lambda resolved: None), options.queue)
     recorder = engine.client.recorder
     app = create_app(
         engine.client,

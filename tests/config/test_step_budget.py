@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noria.config.engine import StepCost
-from noria.config.report import render, startup_table, step_rows
+from noria.config.report import late_rows, render, startup_table
 from noria.config.resolved import Resolved
 from noria.config.step_budget import FEWEST_TOKENS, StepTime, fit_cost, settle_step
 from support_config import hardware, resolved
@@ -28,7 +28,7 @@ def test_a_full_step_takes_a_tenth_of_a_second_in_whole_blocks() -> None:
     result = settled(StepCost(0.1, 0.01, 0.0003, 0.0))
     assert result.config.scheduler.max_num_batched_tokens == 288  # (100 - 10) / 0.3 is 300
     assert not result.is_step_open
-    (row,) = step_rows(result)
+    (row,) = late_rows(result)
     assert (row.name, row.value) == ("max_num_batched_tokens", "288")
     assert row.note == "tokens: a full step takes about 96 ms (measured 86.8 ms for 256 tokens)"
     assert row in startup_table(result)
@@ -38,7 +38,7 @@ def test_before_the_timing_the_table_says_what_is_open() -> None:
     before = resolved()
     assert before.is_step_open
     assert before.config.scheduler.max_num_batched_tokens == 2048
-    assert "2048  at most; timed once the weights are in memory" in render(step_rows(before))
+    assert "2048  at most; timed once the weights are in memory" in render(startup_table(before))
 
 
 @pytest.mark.parametrize(
@@ -53,13 +53,14 @@ def test_a_stated_step_and_whole_prompts_are_not_timed(asked: dict[str, object])
     result = resolved(asked)
     assert not result.is_step_open
     assert result.config.scheduler.max_num_batched_tokens == asked.get("max_num_batched_tokens", 2048)
-    assert "tokens in one step at most" in step_rows(result)[0].note
+    assert late_rows(result) == []
+    assert "tokens in one step at most" in render(startup_table(result))
 
 
 def test_a_quick_machine_computes_no_more_than_memory_was_laid_out_for() -> None:
     result = settled(StepCost(0.1, 0.001, 0.000001, 0.0))
     assert result.config.scheduler.max_num_batched_tokens == 2048
-    assert "a full step takes about 3 ms" in step_rows(result)[0].note
+    assert "a full step takes about 3 ms" in late_rows(result)[0].note
 
 
 def test_a_slow_machine_still_advances_every_request_and_gives_prompts_64_tokens() -> None:
@@ -70,13 +71,13 @@ def test_a_slow_machine_still_advances_every_request_and_gives_prompts_64_tokens
     assert cost is not None
     assert cost.target_s == pytest.approx(0.05 + 64 * 0.005)
     assert cost.tokens_within(cost.target_s - cost.fixed_s, 0) == FEWEST_TOKENS
-    assert "as many as max_num_seqs; prompts take 64 of them, about 370 ms" in step_rows(result)[0].note
+    assert "as many as max_num_seqs; prompts take 64 of them, about 370 ms" in late_rows(result)[0].note
 
 
 def test_few_requests_on_a_slow_machine_take_steps_of_64_tokens() -> None:
     result = settled(StepCost(0.1, 0.05, 0.005, 0.0), max_num_seqs=8)
     assert result.config.scheduler.max_num_batched_tokens == 64
-    assert "tokens: a full step takes about 370 ms" in step_rows(result)[0].note
+    assert "tokens: a full step takes about 370 ms" in late_rows(result)[0].note
 
 
 def test_a_step_is_at_least_one_block() -> None:

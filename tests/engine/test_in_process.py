@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
-from noria.config.errors import EngineError, RequestError
+from noria.config.engine import QueueConfig
+from noria.config.errors import EngineError, OverloadError, RequestError
 from noria.core.outputs import Delta, FinishReason
 from noria.core.plan import StepPlan, StepResult
 from noria.engine.in_process import InProcessClient
@@ -285,3 +287,43 @@ def test_many_threads_submit_and_cancel_and_the_pool_is_whole_at_the_end(client:
     client._loop.scheduler.check()
     assert client._loop.scheduler.kv.num_blocks_used == 0
     assert len(client.recorder.requests()) == 100
+
+
+def test_what_the_queue_cannot_hold_is_refused_at_once_while_a_step_computes() -> None:
+    config = replace(engine_config(), queue=QueueConfig(max_num_queued_reqs=2))
+    runner = GatedRunner(4)
+    client = InProcessClient(loop_factory(config, runner), config)
+    inbox = Inbox()
+    try:
+        client.submit([request("a"), request("b")], inbox).result()
+        assert runner.started.acquire(timeout=20)  # the first step is computing
+        verdict = client.submit([request("c")], inbox)
+        assert verdict.done()
+        assert isinstance(verdict.exception(), OverloadError)
+        runner.gate.release(1000)
+        inbox.wait(lambda: inbox.finish("a") and inbox.finish("b"))
+        client.submit([request("c")], inbox).result()
+        inbox.wait(lambda: inbox.finish("c"))
+        client._intake.check()
+    finally:
+        runner.gate.release(1000)
+        client.shutdown()
+
+
+def test_whatever_happens_to_its_requests_nothing_stays_counted(gated) -> None:
+    client, runner = gated
+    inbox = Inbox()
+    client.submit([request("done")], inbox)
+    assert runner.started.acquire(timeout=20)
+    client.submit([request("gone")], inbox)
+    client.submit([replace(request("late"), timeout_s=0.0)], inbox)
+    client.cancel(["gone"])
+    runner.gate.release(1)
+    assert runner.started.acquire(timeout=20)
+    client.submit([request("lost")], inbox)
+    runner.error = ValueError()
+    runner.gate.release(1000)
+    inbox.wait(lambda: all(inbox.finish(name) for name in ("done", "gone", "late", "lost")))
+    assert inbox.finish("late") is FinishReason.TIMEOUT
+    client._intake.check()
+    assert not client._intake._entries

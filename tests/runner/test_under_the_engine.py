@@ -81,7 +81,7 @@ def _serve(config, load) -> list[Delta]:
     for step in range(5000):
         while pending and pending[0][1][0] <= step:
             index, (_, prompt, params) = pending.pop(0)
-            loop.add(GenerateRequest(str(index), tuple(prompt), params, seed=index))
+            loop.add(GenerateRequest(str(index), tuple(prompt), params, seed=index), loop.clock.now())
         loop.step()
         if not pending and not loop.has_work:
             break

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from noria.cli.starting import import_in_background, no_collections, share_interpreter
-from noria.config.report import notices, render, startup_table, step_rows
+from noria.config.report import late_rows, notices, render, startup_table
 from noria.config.resolved import Resolved
 from noria.config.serving import ServeOptions
 from noria.engine.build import Engine, OpenedModel, load_engine, open_model, start_engine
@@ -35,9 +35,8 @@ def run(options: ServeOptions) -> int:
         with bytes_progress("Loading weights", is_shown=sys.stderr.isatty()) as progress:
             loaded = load_engine(opened, options.engine, _show, progress)
         web.join()
-        engine = start_engine(loaded)
-    if engine.resolved.config.scheduler.step_cost is not None:  # timed since the table was shown
-        print(render(step_rows(engine.resolved)), file=sys.stderr)
+        engine = start_engine(loaded, options.queue)
+    print(render(late_rows(engine.resolved)), file=sys.stderr)
     try:
         return _serve(engine, opened, tokenizer, options)
     finally:

@@ -62,6 +62,14 @@ class SchedulerConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueConfig:
+    """How much may wait for its first token; None: any amount, as for a batch in one's own process."""
+
+    max_num_queued_reqs: int | None = None  # sequences
+    max_num_queued_tokens: int | None = None  # of their prompts
+
+
+@dataclass(frozen=True, slots=True)
 class CacheConfig:
     block_size: int  # tokens
     num_blocks: int
@@ -79,4 +87,5 @@ class EngineConfig:
     device: str  # cpu | cuda
     num_threads: int
     seed: int  # draws the seeds of requests that state none
+    queue: QueueConfig = QueueConfig()
     quantization: str = "none"  # none | w8 | w4: what weights are rounded to at load

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from noria.config.queue_limits import REQUESTS_CHOICE, TOKENS_CHOICE
 from noria.config.resolved import Choice, MemoryTable, Resolved
 from noria.config.sizes import format_size
 from noria.config.step_budget import STEP_CHOICE
@@ -22,9 +23,11 @@ def startup_table(resolved: Resolved) -> list[Row]:
     return [*_memory_rows(resolved.memory), *(_choice_row(choice) for choice in resolved.choices)]
 
 
-def step_rows(resolved: Resolved) -> list[Row]:
-    """What a step may compute: the row that timing settles after the table is shown."""
-    return [_choice_row(choice) for choice in resolved.choices if choice.name == STEP_CHOICE]
+def late_rows(resolved: Resolved) -> list[Row]:
+    """What is settled after the table is shown: what a step may compute, if it was timed, and what may wait."""
+    is_timed = resolved.config.scheduler.step_cost is not None
+    names = (STEP_CHOICE,) * is_timed + (REQUESTS_CHOICE, TOKENS_CHOICE)
+    return [_choice_row(choice) for choice in resolved.choices if choice.name in names]
 
 
 def render(rows: Sequence[Row]) -> str:

@@ -74,8 +74,35 @@ class ServerOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueOptions:
+    """How much work a server takes on."""
+
+    TITLE: ClassVar[str] = "Queue"
+
+    max_num_queued_reqs: int | None = option(
+        None,
+        "Most requests (choices count singly) that may be without their first token. What comes beyond that gets 503 "
+        "with Retry-After at once. Higher: bursts are taken in whole, and wait longer.",
+        WHOLE,
+        low=1,
+        default_words="8 times max_num_seqs",
+    )
+    max_num_queued_tokens: int | None = option(
+        None,
+        "Most prompt tokens of requests without their first token, likewise.",
+        WHOLE,
+        low=1,
+        default_words="what 600 full steps read, at least four prompts of max_model_len",
+    )
+
+    def __post_init__(self) -> None:
+        check_values(self)
+
+
+@dataclass(frozen=True, slots=True)
 class ServeOptions:
     """Everything asked of `noria serve`."""
 
     engine: EngineOptions = field(default_factory=EngineOptions)
+    queue: QueueOptions = field(default_factory=QueueOptions)
     server: ServerOptions = field(default_factory=ServerOptions)

@@ -18,7 +18,7 @@ enable-force-include-usage enable-log-requests enable-lora enable-request-id-hea
 enable-server-load-tracking enable-sleep-mode enable-tokenizer-info-endpoint enforce-eager hf-token
 kv-events-config kv-offloading-backend kv-offloading-size kv-transfer-config
 limit-mm-per-prompt load-format logits-processors lora-modules max-cpu-loras max-lora-rank max-loras
-max-num-queued-reqs max-num-queued-tokens middleware model-impl override-generation-config
+middleware model-impl override-generation-config
 pipeline-parallel-size prefix-caching-hash-algo reasoning-parser
 return-tokens-as-token-ids root-path runner speculative-config ssl-ca-certs ssl-certfile ssl-keyfile
 stream-interval structured-outputs-config swap-space tensor-parallel-size tokenizer-mode

@@ -14,8 +14,10 @@ from noria.config.errors import ConfigError
 from noria.config.footprint import Footprint
 from noria.config.hardware import probe_cpu
 from noria.config.model import ModelConfig
+from noria.config.queue_limits import settle_queue
 from noria.config.resolve import resolve, resolve_dtype, resolve_kv_dtype
 from noria.config.resolved import Choice, Resolved
+from noria.config.serving import QueueOptions
 from noria.config.step_budget import settle_step
 from noria.config.tokenizer import TokenizerSpec
 from noria.core.clock import MonotonicClock
@@ -118,14 +120,18 @@ def load_engine(
     return LoadedEngine(runner, resolved)
 
 
-def start_engine(loaded: LoadedEngine) -> Engine:
+def start_engine(loaded: LoadedEngine, queue: QueueOptions | None = None) -> Engine:
     """Settle by timing what a step computes, unless it was stated, and start stepping.
+
+    queue: bounds what waits; without, anything may.
 
     While it is timed, which takes about a tenth of a second, the process should do nothing else.
     """
     runner, resolved = loaded.runner, loaded.resolved
     if resolved.is_step_open:
         resolved = settle_step(resolved, time_steps(runner, MonotonicClock(), resolved.config))
+    if queue is not None:
+        resolved = settle_queue(resolved, queue)
     return Engine(InProcessClient(loop_factory(resolved.config, runner), resolved.config), resolved)
 
 

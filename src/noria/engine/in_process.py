@@ -14,6 +14,7 @@ from noria.config.errors import EngineError, RequestError
 from noria.core.acceptance import max_known_tokens
 from noria.core.outputs import Delta, FinishReason
 from noria.engine.client import Sink, verdict_of
+from noria.engine.intake import Intake
 from noria.engine.loop import EngineLoop
 from noria.engine.messages import EngineStats, GenerateRequest
 from noria.engine.records import Recorder
@@ -30,6 +31,7 @@ LoopFactory = Callable[[Callable[[list[Delta]], None]], EngineLoop]
 class _Arrivals:
     requests: tuple[GenerateRequest, ...]
     sink: Sink
+    submitted_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +47,10 @@ class InProcessClient:
         self._config = config
         self._loop = make_loop(self._publish)
         self._sinks = Sinks()  # touched by the engine's thread alone
-        self._wake = threading.Condition()  # guards the three below
+        self._intake = Intake(config)
+        self._loop.recorder.add_listener(self._intake)
+        self._wake = threading.Condition()  # guards the two below, and makes taking one act
         self._inbox: list[_Arrivals | _Cancellation] = []
-        self._live_ids: set[str] = set()
         self._closed: str | None = None  # why nothing more is taken
         self._stats = self._loop.stats()
         self._thread = threading.Thread(target=self._run, name="noria-engine", daemon=True)
@@ -70,11 +73,12 @@ class InProcessClient:
         with self._wake:
             if self._closed is not None:
                 raise EngineError(self._closed)
-            taken = next((i for i in ids if i in self._live_ids), None) or _repeated(ids)
+            taken = next((i for i in ids if i in self._intake), None) or _repeated(ids)
             if taken is not None:
                 raise RequestError(f"request id {taken!r} is in use", "request_id")
-            self._live_ids.update(ids)
-            self._inbox.append(_Arrivals(tuple(requests), sink))
+            now_s = self._loop.clock.now()
+            self._intake.take(requests, now_s)
+            self._inbox.append(_Arrivals(tuple(requests), sink, now_s))
             self._wake.notify()
 
     def cancel(self, request_ids: Sequence[str], finish: FinishReason = FinishReason.ABORT) -> None:
@@ -120,7 +124,7 @@ class InProcessClient:
                 self._loop.cancel(command.request_ids, command.finish)
                 continue
             for request in command.requests:
-                self._loop.add(request)
+                self._loop.add(request, command.submitted_s)
         return goes_on
 
     def _register(self, commands: Sequence[_Arrivals | _Cancellation]) -> None:
@@ -131,9 +135,7 @@ class InProcessClient:
                     self._sinks.register(request.request_id, command.sink)
 
     def _publish(self, deltas: list[Delta]) -> None:
-        ended = [delta.request_id for delta in deltas if delta.finish is not None]
-        with self._wake:
-            self._live_ids.difference_update(ended)
+        self._intake.note(deltas, self._loop.clock.now())
         orphans = self._sinks.publish(deltas)
         if orphans:
             self.cancel(orphans)

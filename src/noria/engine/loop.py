@@ -10,6 +10,7 @@ from noria.core.plan import StepPlan
 from noria.core.prefix import HashChain, Namespace
 from noria.core.request import Claim, Request
 from noria.core.scheduler import Scheduler
+from noria.engine.deadlines import Deadlines
 from noria.engine.messages import EngineStats, GenerateRequest
 from noria.engine.recording import StepTimes, request_record, step_record
 from noria.engine.records import Recorder
@@ -35,18 +36,21 @@ class EngineLoop:
         self.scheduler = scheduler
         self.runner = runner
         self.recorder = recorder
-        self._clock = clock
+        self.clock = clock
         self._model_name = model_name
         self._publish = publish
         self._unpublished: list[Delta] = []
         self._num_steps = 0
+        self._deadlines = Deadlines()
 
     @property
     def has_work(self) -> bool:
         return self.scheduler.has_work or bool(self._unpublished)
 
-    def add(self, message: GenerateRequest) -> None:
-        """Queue a request. Raises RequestError if it can never be served."""
+    def add(self, message: GenerateRequest, submitted_s: float) -> None:
+        """Queue a request. submitted_s: its arrival, from which its deadline counts. Raises RequestError if it can
+        never be served.
+        """
         namespace = Namespace(model=self._model_name, salt=message.cache_salt)
         request = Request(
             message.request_id,
@@ -56,7 +60,9 @@ class EngineLoop:
             HashChain(namespace, self.scheduler.kv.block_size),
             Claim(message.tenant, message.priority),
         )
-        self.scheduler.add(request, self._clock.now())
+        self.scheduler.add(request, submitted_s)
+        if message.timeout_s is not None:
+            self._deadlines.add(message.request_id, submitted_s + message.timeout_s)
 
     def cancel(self, request_ids: Iterable[str], finish: FinishReason = FinishReason.ABORT) -> None:
         """End requests, whatever their state; their blocks are free before the next step is planned."""
@@ -64,22 +70,25 @@ class EngineLoop:
             delta = self.scheduler.cancel(request_id, finish)
             if delta is not None:
                 self._unpublished.append(delta)
-        self._record_finished(self._clock.now())
+        self._record_finished(self.clock.now())
 
     def step(self) -> None:
-        start_s = self._clock.now()
+        start_s = self.clock.now()
+        late = self._deadlines.take_due(start_s)
+        if late:
+            self.cancel(late, FinishReason.TIMEOUT)
         plan = self.scheduler.plan(start_s)
-        planned_s = self._clock.now()
+        planned_s = self.clock.now()
         if plan.is_empty:
             self._flush()
             return
         pending = self.runner.launch(plan)
-        launched_s = self._clock.now()
+        launched_s = self.clock.now()
         self._flush()  # the previous step's news goes out while this one computes
         result = self.runner.collect(pending)
-        collected_s = self._clock.now()
+        collected_s = self.clock.now()
         self._unpublished = self.scheduler.commit(plan, result, collected_s)
-        self._record(plan, StepTimes(start_s, planned_s, launched_s, collected_s, self._clock.now()))
+        self._record(plan, StepTimes(start_s, planned_s, launched_s, collected_s, self.clock.now()))
 
     def abort_all(self) -> None:
         """Cancel every request and publish what is left to say."""
@@ -116,5 +125,6 @@ class EngineLoop:
     def _record_finished(self, now_s: float) -> None:
         """Before their last news goes out: whoever hears that a request has ended finds its record."""
         for request, finish in self.scheduler.take_finished():
+            self._deadlines.forget(request.id)
             changed = self.scheduler.kv.take_changes()
             self.recorder.record_request(request_record(request, finish, now_s, changed))
