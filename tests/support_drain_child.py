@@ -9,8 +9,9 @@ import sys
 import threading
 
 from noria.config.serving import ServerOptions
-from noria.server.lifecycle import listen, serve
+from noria.server.lifecycle import serve
 from support_server import FakeEngine, app_for, says
+from support_sockets import listen
 
 
 def main(shutdown_timeout_s: float) -> int:

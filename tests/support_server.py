@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -15,6 +16,7 @@ from typing import Any
 import httpx
 
 from noria.config.errors import EngineError
+from noria.config.parse import from_mapping
 from noria.config.serving import ServerOptions
 from noria.config.tokenizer import TokenizerSpec
 from noria.core.outputs import Delta, FinishReason
@@ -23,10 +25,11 @@ from noria.engine.client import Sink, verdict_of
 from noria.engine.messages import EngineStats, GenerateRequest
 from noria.engine.records import Recorder
 from noria.server.app import create_app
-from noria.server.lifecycle import NoriaServer, listen, make_server
+from noria.server.lifecycle import NoriaServer, make_server
 from noria.server.limits import Limits
 from noria.server.served import ServedModel
 from noria.tokenize.tokenizer import Tokenizer, build_tokenizer
+from support_sockets import listen
 from support_vocabularies import byte_level_reference, gguf_of_byte_level
 
 CHAT_TEMPLATE = (
@@ -214,20 +217,25 @@ def app_for(
 ) -> Any:
     """The ASGI app in front of `engine`."""
     timeline = lambda: {"traceEvents": []}  # noqa: E731
-    return create_app(engine, model or served_model(), ServerOptions(**options), timeline, limits)
+    return create_app(engine, model or served_model(), from_mapping(ServerOptions, options), timeline, limits)
 
 
 class Server:
     """A running server, and a client of it."""
 
-    def __init__(self, app: Any, engine: Any, **options: Any) -> None:
+    def __init__(self, app: Any, engine: Any, bound: socket.socket | None = None, **options: Any) -> None:
         self.app = app
         self.engine = engine
-        self.server: NoriaServer = make_server(app, ServerOptions(uvicorn_log_level="warning", **options))
-        self._socket = listen("127.0.0.1", 0)
-        self.port: int = self._socket.getsockname()[1]
+        self.server: NoriaServer = make_server(
+            app, from_mapping(ServerOptions, {"uvicorn_log_level": "warning", **options})
+        )
+        self._socket = listen("127.0.0.1", 0) if bound is None else bound
+        address = self._socket.getsockname()
+        is_path = isinstance(address, str)
+        self.port: int = 80 if is_path else address[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        self.client = httpx.Client(base_url=self.url, timeout=30)
+        transport = httpx.HTTPTransport(uds=address) if is_path else None
+        self.client = httpx.Client(base_url=self.url, timeout=30, transport=transport)
         self.thread = threading.Thread(
             target=self.server.run, kwargs={"sockets": [self._socket]}, daemon=True
         )
@@ -242,6 +250,9 @@ class Server:
     def complete(self, **changes: Any) -> httpx.Response:
         return self.client.post("/v1/completions", json={**TEXT, **changes})
 
+    def post(self, path: str, **fields: Any) -> httpx.Response:
+        return self.client.post(path, json=fields)
+
     def stop(self) -> None:
         self.client.close()
         self.server.should_exit = True
@@ -251,15 +262,23 @@ class Server:
 
 @contextlib.contextmanager
 def serving(
-    engine: Any, limits: Limits | None = None, model: ServedModel | None = None, **options: Any
+    engine: Any,
+    limits: Limits | None = None,
+    model: ServedModel | None = None,
+    bound: socket.socket | None = None,
+    **options: Any,
 ) -> Iterator[Server]:
-    with serving_app(app_for(engine, limits, model, **options), engine, **options) as server:
+    """bound: the socket to serve on, instead of a port of its own."""
+    app = app_for(engine, limits, model, **options)
+    with serving_app(app, engine, bound, **options) as server:
         yield server
 
 
 @contextlib.contextmanager
-def serving_app(app: Any, engine: Any, **options: Any) -> Iterator[Server]:
-    server = Server(app, engine, **options)
+def serving_app(
+    app: Any, engine: Any, bound: socket.socket | None = None, **options: Any
+) -> Iterator[Server]:
+    server = Server(app, engine, bound, **options)
     try:
         yield server
     finally:
@@ -283,12 +302,14 @@ def chunks(response: httpx.Response) -> list[dict[str, Any]]:
 
 
 class AsgiCall:
-    """A POST made straight to an app, on the running loop: every message it sends can be looked at.
+    """A request made straight to an app, on the running loop: every message it sends can be looked at.
 
     The client stays connected until `leave`.
     """
 
-    def __init__(self, app: Any, path: str, body: Any, headers: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, app: Any, path: str, body: Any, headers: dict[str, str] | None = None, method: str = "POST"
+    ) -> None:
         self.messages: list[dict[str, Any]] = []
         self._gone = asyncio.Event()
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -298,7 +319,7 @@ class AsgiCall:
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
             "http_version": "1.1",
-            "method": "POST",
+            "method": method,
             "path": path,
             "raw_path": path.encode(),
             "query_string": b"",

@@ -15,8 +15,9 @@ from noria.engine.build import load_engine, open_model, start_engine
 from noria.engine.in_process import InProcessClient
 from noria.engine.trace import chrome_trace
 from noria.server.app import create_app
-from noria.server.lifecycle import listen, make_server
+from noria.server.lifecycle import make_server
 from noria.tokenize.tokenizer import Tokenizer, build_tokenizer
+from support_sockets import listen
 
 
 @dataclass

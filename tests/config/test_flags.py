@@ -12,7 +12,7 @@ import pytest
 
 from noria.config.errors import ConfigError
 from noria.config.flags import add_flags, add_positional, from_namespace
-from noria.config.option import Several, settings_of
+from noria.config.option import MAPPING, Setting, Several, settings_of
 from noria.config.serving import ServeOptions
 from noria.config.unknown_flags import refuse_unknown_arguments
 
@@ -81,12 +81,18 @@ def test_the_nearest_source_wins(flag: bool, variable: bool, key: bool, tmp_path
     assert options.server.host == ("from-file" if key else "127.0.0.1")
 
 
+def example_of(setting: Setting) -> str:
+    if setting.about.kind is MAPPING:
+        return '{"a": 1}'
+    return str(max(1, int(setting.about.low or 0)))
+
+
 def test_every_setting_can_come_from_its_environment_name() -> None:
-    texts = {"several": "a,b", "enable_prefix_caching": "off", "host": "::1"}
+    texts = {"several": "a,b", "enable_prefix_caching": "off", "host": "::1", "root_path": "/a"}
     for setting in settings_of(ServeOptions):
         text = "a,b" if setting.about.several is not Several.NO else texts.get(setting.name)
         if text is None:
-            text = str(setting.about.choices[-1]) if setting.about.choices else "1"
+            text = str(setting.about.choices[-1]) if setting.about.choices else example_of(setting)
         options = parse(environ={setting.environment: text})
         assert options != ServeOptions() or setting.read(text, "") == setting.default, setting.name
 
@@ -191,6 +197,12 @@ def test_an_abbreviated_flag_is_not_guessed_at() -> None:
 def test_a_flag_of_vllm_that_noria_lacks_is_refused_by_name(flag: str) -> None:
     with pytest.raises(ConfigError, match=f"^{flag.split('=')[0]} is a flag of vLLM"):
         refuse_unknown_arguments(ServeOptions, [flag, "2"])
+
+
+@pytest.mark.parametrize("flag", ["--enable-request-id-headers", "--enable-server-load-tracking"])
+def test_a_flag_of_vllm_for_what_noria_always_does_is_called_moot(flag: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{flag} asks for what Noria always does; leave it out"):
+        refuse_unknown_arguments(ServeOptions, [flag])
 
 
 def test_a_flag_that_noria_has_is_not_called_foreign() -> None:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from noria.config import parse
 from noria.config.asked import EngineOptions, MemoryOptions, ModelOptions, SchedulerOptions
 from noria.config.docs import options_page, options_table
 from noria.config.errors import ConfigError
@@ -26,8 +27,8 @@ by_name = pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setti
 
 
 def value_of(options: ServeOptions, name: str) -> Any:
-    groups = (options.engine.model, options.engine.memory, options.engine.scheduler, options.engine.threads)
-    return next(getattr(group, name) for group in (*groups, options.server) if hasattr(group, name))
+    setting = next(setting for setting in SETTINGS if setting.name == name)
+    return parse.value_of(options, setting)
 
 
 def test_names_keys_and_environment_names_are_unique() -> None:

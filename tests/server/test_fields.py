@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from noria.sampling.params import SamplingParams
+from noria.server.protocol.chat import ChatCompletionRequest
 from noria.server.protocol.unsupported import REFUSED, REFUSED_UNLESS
-from support_server import FakeEngine, Server, served_model, serving
+from support_server import FakeEngine, Server, served_model, serving, tokenizer
 
 # Known to clients; the answer is as good without them.
 WITHOUT_EFFECT = ("user", "metadata", "store", "service_tier", "prediction", "prompt_cache_key", "verbosity")
@@ -20,6 +21,8 @@ BOTH = pytest.mark.parametrize("endpoint", ["chat", "complete"])
 def ask(server: Server, endpoint: str, **fields: Any) -> Any:
     return getattr(server, endpoint)(**fields)
 
+
+BAD_LINE_END = tuple(tuple(tokenizer().encode(text)) for text in ("\n", " \n"))
 
 HONOURED: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"n": 3}, {"n": 3}),
@@ -43,6 +46,8 @@ HONOURED: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"skip_special_tokens": False}, {"skip_special_tokens": False}),
     ({"logit_bias": {"5": -100, "6": 1.5}}, {"logit_bias": {5: -100, 6: 1.5}}),
     ({"prompt_logprobs": 2}, {"prompt_logprobs": 2}),
+    ({"allowed_token_ids": [7, 5]}, {"allowed_token_ids": (7, 5)}),
+    ({"bad_words": ["\n"]}, {"bad_words": ("\n",), "bad_word_ids": BAD_LINE_END}),
 ]
 
 
@@ -160,6 +165,17 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"logit_bias": {"5": "a"}}, "logit_bias"),
     ({"logit_bias": {"²": 1}}, "logit_bias"),
     ({"logit_bias": [5]}, "logit_bias"),
+    ({"allowed_token_ids": []}, "allowed_token_ids"),
+    ({"allowed_token_ids": [500]}, "allowed_token_ids"),
+    ({"allowed_token_ids": [-1]}, "allowed_token_ids"),
+    ({"allowed_token_ids": ["a"]}, "allowed_token_ids"),
+    ({"bad_words": [""]}, "bad_words"),
+    ({"bad_words": [5]}, "bad_words"),
+    ({"bad_words": "a"}, "bad_words"),
+    ({"bad_words": ["a"] * 129}, "bad_words"),
+    ({"truncate_prompt_tokens": 0}, "truncate_prompt_tokens"),
+    ({"truncate_prompt_tokens": -2}, "truncate_prompt_tokens"),
+    ({"truncate_prompt_tokens": 3, "truncation_side": "middle"}, "truncation_side"),
     ({"prompt_logprobs": -1}, "prompt_logprobs"),
     ({"prompt_logprobs": 6}, "prompt_logprobs"),
     ({"prompt_logprobs": 1, "stream": True}, "prompt_logprobs"),
@@ -217,7 +233,7 @@ def test_bad_logprobs_of_a_completion_are_refused(server: Server, logprobs: Any)
 
 
 @BOTH
-@pytest.mark.parametrize("name", sorted(REFUSED - {"reasoning_effort"}))
+@pytest.mark.parametrize("name", sorted(REFUSED - ChatCompletionRequest.model_fields.keys()))
 def test_a_field_that_would_change_the_answer_is_refused_unless_it_asks_for_nothing(
     server: Server, endpoint: str, name: str
 ) -> None:

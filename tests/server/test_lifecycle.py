@@ -15,7 +15,7 @@ import pytest
 
 import support_drain_child
 from noria.config.errors import ConfigError
-from noria.server.lifecycle import listen
+from support_sockets import listen
 
 STREAM = {"prompt": "a", "max_tokens": 6, "stream": True}
 

@@ -91,6 +91,12 @@ class ModelOptions:
         PATH,
         default_words="the model's own",
     )
+    chat_template_content_format: str = option(
+        "auto",
+        "What the chat template takes a message's content to be. string: a text; openai: a list of parts; auto: what "
+        "can be read off the template.",
+        choices=("auto", "string", "openai"),
+    )
     generation_config: str = option(
         "auto",
         "Sampling values for requests that state none. auto: those the model's makers recommend in "

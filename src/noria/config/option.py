@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
 from enum import Enum
 from math import isfinite
@@ -79,6 +80,13 @@ def _length(raw: Any) -> int | str:
     return parse_count(raw) if isinstance(raw, str) else _whole(raw)
 
 
+def _mapping(raw: Any) -> dict[str, Any]:
+    value = json.loads(raw) if isinstance(raw, str) else raw
+    if not isinstance(value, Mapping):
+        raise ValueError(raw)
+    return dict(value)
+
+
 TEXT = Kind("TEXT", "text", _text)
 WHOLE = Kind("N", "a whole number", _whole)
 REAL = Kind("X", "a number", _real)
@@ -86,6 +94,7 @@ SWITCH = Kind("", "true or false", _switch)
 SIZE = Kind("SIZE", "a size (bytes, or with a suffix as in 512MiB or 1.5GB)", _size)
 LENGTH = Kind("TOKENS", "auto, or a number of tokens (8192; 8k is 8000, 8K is 8192)", _length)
 PATH = Kind("PATH", "a path", _path)
+MAPPING = Kind("JSON", 'a JSON object, as in {"name": 1}', _mapping)
 MODEL = Kind("MODEL", "a path or a name", _path)
 
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from noria.config.answers import AnswerOptions
 from noria.config.asked import EngineOptions
+from noria.config.connections import ConnectionOptions
+from noria.config.limits import LimitOptions
+from noria.config.logs import LogOptions
 from noria.config.option import REAL, SWITCH, WHOLE, Several, check_values, option
 
 
@@ -68,6 +72,10 @@ class ServerOptions:
         REAL,
         low=0,
     )
+    answers: AnswerOptions = field(default_factory=AnswerOptions)
+    connections: ConnectionOptions = field(default_factory=ConnectionOptions)
+    limits: LimitOptions = field(default_factory=LimitOptions)
+    logs: LogOptions = field(default_factory=LogOptions)
 
     def __post_init__(self) -> None:
         check_values(self)

@@ -30,6 +30,7 @@ class TokenizerSpec:
     add_bos, add_eos: put them around a plain prompt; None leaves it to tokenizer.json's own post-processor.
     special_tokens: text of the named tokens ("bos_token", "eos_token", ...) that a chat template may use.
     chat_templates: name -> Jinja source; "default" is the one to use.
+    content_format: what they take a message's content to be: string | openai (a list of parts) | auto.
     """
 
     tokenizer_json: str | None = None
@@ -40,3 +41,4 @@ class TokenizerSpec:
     add_eos: bool | None = None
     special_tokens: tuple[tuple[str, str], ...] = ()
     chat_templates: tuple[tuple[str, str], ...] = ()
+    content_format: str = "auto"

@@ -11,19 +11,20 @@ from noria.config.problems import refuse
 
 # Of `vllm serve`. Refused by name, so that nobody takes one for a typo or believes that it was obeyed.
 _NAMES_IN_VLLM = """
-allowed-origins async-scheduling chat-template-content-format code-revision cpu-offload-gb
-data-parallel-size default-chat-template-kwargs disable-log-stats disable-uvicorn-access-log
-distributed-executor-backend download-dir enable-auto-tool-choice enable-expert-parallel
-enable-force-include-usage enable-log-requests enable-lora enable-request-id-headers
-enable-server-load-tracking enable-sleep-mode enable-tokenizer-info-endpoint enforce-eager hf-token
-kv-events-config kv-offloading-backend kv-offloading-size kv-transfer-config
-limit-mm-per-prompt load-format logits-processors lora-modules max-cpu-loras max-lora-rank max-loras
-middleware model-impl override-generation-config
-pipeline-parallel-size prefix-caching-hash-algo reasoning-parser
-return-tokens-as-token-ids root-path runner speculative-config ssl-ca-certs ssl-certfile ssl-keyfile
-stream-interval structured-outputs-config swap-space tensor-parallel-size tokenizer-mode
-tool-call-parser tool-parser-plugin trust-remote-code trust-request-chat-template uds
+async-scheduling code-revision compilation-config cpu-offload-gb data-parallel-size
+disable-cascade-attn disable-custom-all-reduce disable-log-stats distributed-executor-backend
+download-dir enable-auto-tool-choice enable-expert-parallel enable-log-outputs enable-lora
+enable-sleep-mode enable-ssl-refresh enforce-eager exclude-tools-when-tool-choice-none
+hf-config-path hf-overrides hf-token kv-events-config kv-offloading-backend kv-offloading-size
+kv-transfer-config limit-mm-per-prompt load-format log-config-file logits-processors lora-modules
+max-cpu-loras max-lora-rank max-loras
+max-parallel-loading-workers middleware model-impl performance-mode pipeline-parallel-size
+prefix-caching-hash-algo reasoning-parser response-role runner speculative-config ssl-cert-reqs
+structured-outputs-config swap-space tensor-parallel-size tokenizer-mode tool-call-parser
+tool-parser-plugin tool-server trust-remote-code watchdog-config
 """
+# What these ask for is always so.
+_MOOT_IN_VLLM = frozenset(("--enable-request-id-headers", "--enable-server-load-tracking"))
 _FLAGS_OF_VLLM = frozenset(f"--{name}" for name in _NAMES_IN_VLLM.split()) | {"-tp", "-pp", "-dp"}
 
 
@@ -33,7 +34,9 @@ def refuse_unknown_arguments(cls: type, arguments: Sequence[str]) -> None:
     problems = []
     for argument in arguments:
         flag = argument.split("=", 1)[0]
-        if flag in _FLAGS_OF_VLLM or flag.replace("--no-", "--", 1) in _FLAGS_OF_VLLM:
+        if flag in _MOOT_IN_VLLM:
+            problems.append(f"{flag} asks for what Noria always does; leave it out")
+        elif flag in _FLAGS_OF_VLLM or flag.replace("--no-", "--", 1) in _FLAGS_OF_VLLM:
             problems.append(f"{flag} is a flag of vLLM that this version of Noria has nothing for")
         elif flag.startswith("-") and not flag[1:2].isdigit():
             problems.append(f"unknown flag {flag}{did_you_mean(flag, known)}")

@@ -208,7 +208,7 @@ def _tokenizer_spec(options: ModelOptions, checkpoint: Checkpoint) -> TokenizerS
         spec = _other_tokenizer(options.tokenizer, checkpoint)
     if options.chat_template is not None:
         spec = replace(spec, chat_templates=(("default", _read_template(options.chat_template)),))
-    return spec
+    return replace(spec, content_format=options.chat_template_content_format)
 
 
 def _other_tokenizer(path: str, checkpoint: Checkpoint) -> TokenizerSpec:

@@ -10,22 +10,26 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastapi import FastAPI
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 
 from noria import __version__
 from noria.config.errors import EngineError, OverloadError, RequestError
 from noria.config.serving import ServerOptions
 from noria.engine.client import EngineClient
 from noria.server.bridge import Bridge
-from noria.server.dashboard.routes import dashboard_routes
+from noria.server.control_routes import AbortRequest, control_routes
 from noria.server.engine_metrics import EngineMetrics
 from noria.server.errors import ApiError, answer_error, answer_http_exception
 from noria.server.exposition import Exposition
 from noria.server.gate import Gate
-from noria.server.generation_routes import BODIES, generation_routes
+from noria.server.generation_routes import BODIES as GENERATION_BODIES
+from noria.server.generation_routes import generation_routes
 from noria.server.health import Heartbeat, Watch
 from noria.server.http_metrics import HttpMetrics
 from noria.server.limits import Limits
+from noria.server.load_report import LoadReportMiddleware
 from noria.server.middleware import (
     ApiKeyMiddleware,
     BodyLimitMiddleware,
@@ -33,11 +37,14 @@ from noria.server.middleware import (
     GateMiddleware,
     HttpMetricsMiddleware,
     RequestIdMiddleware,
+    RootPathMiddleware,
 )
 from noria.server.openapi import openapi_with
 from noria.server.served import ServedModel
 from noria.server.service import Service
 from noria.server.system_routes import debug_routes, model_routes, probe_routes
+from noria.server.tokenization_routes import BODIES as TOKENIZATION_BODIES
+from noria.server.tokenization_routes import tokenization_routes
 
 
 @dataclass(frozen=True)
@@ -60,7 +67,8 @@ def create_app(
 
     timeline: makes a Chrome trace of the engine's recent steps and requests.
     """
-    limits = limits or Limits()
+    limits = limits or Limits.of(options.limits)
+    served = served.with_defaults(options.answers.override_generation_config or {})
     bridge = Bridge(client)
     gate = Gate()
     watch = Watch(Heartbeat(client.stats, limits.engine_hang_s, time.monotonic), bridge)
@@ -70,19 +78,26 @@ def create_app(
     service = Service(served, options, limits, bridge, http_metrics)
 
     app = FastAPI(
-        title="Noria", version=__version__, lifespan=_lifespan(watch, service), redirect_slashes=False
+        title="Noria",
+        version=__version__,
+        lifespan=_lifespan(watch, service),
+        redirect_slashes=False,
+        openapi_url=None if options.connections.disable_fastapi_docs else "/openapi.json",
     )
     app.state.switchboard = Switchboard(gate, bridge, limits)
     app.include_router(probe_routes(watch, gate, Exposition(engine_metrics, http_metrics)))
     app.include_router(model_routes(served))
     app.include_router(debug_routes(timeline))
     app.include_router(generation_routes(service))
-    app.include_router(dashboard_routes(client, served, gate))
+    app.include_router(tokenization_routes(service))
+    app.include_router(control_routes(bridge))
     for kind in (ApiError, RequestError, OverloadError, EngineError, RecursionError):
         app.add_exception_handler(kind, answer_error)
     app.add_exception_handler(HTTPException, answer_http_exception)
+    app.add_middleware(LoadReportMiddleware, stats=client.stats)
     _wrap(app, options, limits, gate, http_metrics)
-    app.openapi = openapi_with(app, BODIES)  # type: ignore[method-assign]
+    bodies: list[type[BaseModel]] = [*GENERATION_BODIES, *TOKENIZATION_BODIES, AbortRequest]
+    app.openapi = openapi_with(app, bodies)  # type: ignore[method-assign]
     return app
 
 
@@ -97,6 +112,18 @@ def _wrap(
     app.add_middleware(ErrorBoundary)
     app.add_middleware(HttpMetricsMiddleware, metrics=http_metrics)
     app.add_middleware(RequestIdMiddleware)
+    connections = options.connections
+    if connections.root_path is not None:
+        app.add_middleware(RootPathMiddleware, root_path=connections.root_path.rstrip("/"))
+    if connections.allowed_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=connections.allowed_origins,
+            allow_methods=connections.allowed_methods,
+            allow_headers=connections.allowed_headers,
+            allow_credentials=connections.allow_credentials,
+            expose_headers=["x-request-id", "retry-after"],
+        )
 
 
 def _lifespan(

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future
 
 from noria.core.outputs import Delta, FinishReason
 from noria.engine.client import EngineClient
 from noria.engine.messages import GenerateRequest
+
+_ENGINE_ID = re.compile(r"(.+)\.\d+-\d+-\d+", re.DOTALL)
+_PREFIX = re.compile(r"[a-z]+[-_]")  # that a protocol puts before a client's own id
 
 
 class Inbox:
@@ -19,6 +23,8 @@ class Inbox:
         self._deltas: list[Delta] = []
         self._waiter: asyncio.Future[None] | None = None
         self._error: Exception | None = None
+        self.tenant = ""  # the name of whose request it is
+        self.is_aborted = False
 
     def put(self, delta: Delta) -> None:
         if self._error is None:
@@ -69,6 +75,11 @@ class Bridge:
         """Sequences submitted and neither finished nor cancelled."""
         return len(self._inboxes)
 
+    @property
+    def num_requests(self) -> int:
+        """Requests of clients with sequences among those."""
+        return len(set(self._inboxes.values()))
+
     async def submit(self, requests: Sequence[GenerateRequest], inbox: Inbox) -> None:
         """Queue sequences whose deltas go to `inbox`. Raises RequestError and EngineError as the engine does.
 
@@ -77,6 +88,7 @@ class Bridge:
         self._loop = asyncio.get_running_loop()
         for request in requests:
             self._inboxes[request.request_id] = inbox
+            inbox.tenant = request.tenant.name
         try:
             await _told(self._client.submit(requests, self._sink))
         except asyncio.CancelledError:
@@ -99,6 +111,24 @@ class Bridge:
         ]
         if running:
             self._client.cancel(running)
+
+    def abort(self, client_ids: Collection[str] | None, tenant: str) -> list[str]:
+        """End requests of a tenant with what they have: their last delta says ABORT. The ids of their replies.
+
+        client_ids: ids as clients know them, of replies or their own; None: all of the tenant's.
+        """
+        running = [
+            (request_id, reply_id)
+            for request_id, inbox in self._inboxes.items()
+            if inbox.tenant == tenant and _is_meant(reply_id := reply_id_of(request_id), client_ids)
+        ]
+        for request_id, _ in running:
+            inbox = self._inboxes.pop(request_id)
+            inbox.is_aborted = True
+            inbox.put(Delta(request_id, finish=FinishReason.ABORT))
+        if running:
+            self._client.cancel([request_id for request_id, _ in running])
+        return list(dict.fromkeys(reply_id for _, reply_id in running))
 
     def fail_all(self, error: Exception) -> None:
         """Make every open request end with `error`, after what the engine has sent so far."""
@@ -134,6 +164,16 @@ class Bridge:
             inbox = self._inboxes.pop(delta.request_id, None)
         if inbox is not None:
             inbox.put(delta)
+
+
+def reply_id_of(engine_request_id: str) -> str:
+    """The id of the reply that a sequence is for: see Service.engine_request_id, Turn and expand_choices."""
+    found = _ENGINE_ID.fullmatch(engine_request_id)
+    return found[1] if found else engine_request_id
+
+
+def _is_meant(reply_id: str, client_ids: Collection[str] | None) -> bool:
+    return client_ids is None or reply_id in client_ids or _PREFIX.sub("", reply_id, count=1) in client_ids
 
 
 async def _told(verdict: Future[None]) -> None:

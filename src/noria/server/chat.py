@@ -7,33 +7,41 @@ from starlette.responses import Response
 
 from noria.sampling.params import SamplingParams
 from noria.server import answer
+from noria.server.chat_options import chat_options
 from noria.server.chat_turn import Chat, begin_chat
-from noria.server.common_fields import check_common, reply_head, reply_over
+from noria.server.common_fields import check_common, reply_head, reply_over, stream_interval
 from noria.server.encoders.chat import ChatEncoder
+from noria.server.encoders.pacing import paced
 from noria.server.errors import ApiError
 from noria.server.protocol.body import read_body
 from noria.server.protocol.chat import ChatCompletionRequest
 from noria.server.protocol.messages import final_assistant_text, template_messages
+from noria.server.protocol.prompts import Truncation
 from noria.server.protocol.sampling import sampling_params
 from noria.server.service import Service
-from noria.tokenize.chat_template import ChatOptions
 
 
 async def create_chat_completion(service: Service, request: Request) -> Response:
     """Raises ApiError, RequestError or EngineError before anything is sent."""
-    fields = await read_body(request, ChatCompletionRequest)
+    fields = await read_body(request, ChatCompletionRequest, service.limits.max_json_depth)
     model = service.served.resolve(fields.model)
     check_common(fields)
     params = _sampling(fields, service)
     messages = template_messages(fields.messages)
     echoed = final_assistant_text(messages) if fields.echo else ""
-    chat = Chat(messages, _chat_options(fields), bool(fields.add_special_tokens))
+    chat = Chat(
+        messages,
+        chat_options(fields, service.options.answers),
+        bool(fields.add_special_tokens),
+        truncation=Truncation.of(fields.truncate_prompt_tokens, fields.truncation_side),
+    )
 
     head = reply_head(request, "chatcmpl-", model, fields.request_id)
     turn = await begin_chat(service, head.id, chat, params, fields.priority or 0, fields.cache_salt or "")
     encoder = ChatEncoder(reply_over(turn, service, fields, head, bool(fields.logprobs)), echoed)
     if fields.stream:
-        return answer.stream(turn, encoder, service.options.sse_keep_alive_interval)
+        paced_encoder = paced(encoder, stream_interval(fields, service))
+        return answer.stream(turn, paced_encoder, service.options.sse_keep_alive_interval)
     return await answer.whole(request, turn, encoder)
 
 
@@ -50,15 +58,4 @@ def _sampling(fields: ChatCompletionRequest, service: Service) -> SamplingParams
         logprobs=(fields.top_logprobs or 0) if fields.logprobs else None,
         max_stop_strings=service.limits.max_stop_strings,
         spellings={"max_tokens": spelling, "logprobs": "top_logprobs"},
-    )
-
-
-def _chat_options(fields: ChatCompletionRequest) -> ChatOptions:
-    variables = dict(fields.chat_template_kwargs or {})
-    if fields.reasoning_effort is not None:
-        variables.setdefault("reasoning_effort", fields.reasoning_effort)
-    return ChatOptions(
-        add_generation_prompt=fields.add_generation_prompt,
-        continue_final_message=bool(fields.continue_final_message),
-        template_kwargs=variables,
     )

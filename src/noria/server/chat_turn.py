@@ -9,6 +9,7 @@ from typing import Any
 from noria.config.errors import RequestError
 from noria.sampling.params import SamplingParams
 from noria.server.errors import ApiError
+from noria.server.protocol.prompts import WHOLE_PROMPT, Truncation
 from noria.server.protocol.sampling import fit_to_context
 from noria.server.service import Service
 from noria.server.turn import Turn, TurnRequest
@@ -22,12 +23,14 @@ class Chat:
     """A chat, whatever protocol it was asked in.
 
     messages: as chat templates take them. field: what the protocol calls them, to blame it by.
+    truncation: how much of the prompt counts.
     """
 
     messages: Sequence[Mapping[str, Any]]
     options: ChatOptions
     add_special_tokens: bool = False
     field: str = _MESSAGES
+    truncation: Truncation = WHOLE_PROMPT
 
 
 async def encode_chat(service: Service, chat: Chat) -> tuple[int, ...]:
@@ -54,8 +57,10 @@ async def begin_chat(
     params: without max_tokens the message may take what the context leaves.
     Raises ApiError, RequestError or EngineError before anything is sent.
     """
-    prompt = await encode_chat(service, chat)
-    fitted = fit_to_context(params, len(prompt), service.served.max_model_len, chat.field)
+    max_model_len = service.served.max_model_len
+    num_output = 1 if params.max_tokens is None else params.max_tokens
+    prompt = chat.truncation.apply(await encode_chat(service, chat), max_model_len - num_output)
+    fitted = fit_to_context(params, len(prompt), max_model_len, chat.field)
     request_id = service.engine_request_id(reply_id)
     return await service.begin(TurnRequest(request_id, (prompt,), (fitted,), priority, cache_salt))
 

@@ -27,6 +27,10 @@ def check_common(fields: GenerationFields) -> None:
         raise ApiError("stream_options goes with `stream: true` only", param="stream_options")
     if fields.stream and fields.prompt_logprobs is not None:
         raise ApiError("prompt_logprobs cannot be streamed; leave `stream` out", param="prompt_logprobs")
+    if fields.stream_interval is not None and fields.stream_interval < 1:
+        raise ApiError(
+            f"stream_interval must be at least 1, got {fields.stream_interval}", param="stream_interval"
+        )
     check_shared(fields)
     if fields.request_id is not None and not is_request_id(fields.request_id):
         raise ApiError(
@@ -48,6 +52,11 @@ def check_shared(fields: SharedFields) -> None:
         )
 
 
+def stream_interval(fields: GenerationFields, service: Service) -> int:
+    """Tokens of a chunk."""
+    return fields.stream_interval or service.options.answers.stream_interval
+
+
 def reply_head(request: Request, prefix: str, model: str, stated_id: str | None = None) -> ReplyHead:
     """prefix: of the reply's id, before the client's own id or the one that X-Request-Id answers.
 
@@ -64,13 +73,17 @@ def reply_over(
 ) -> Reply:
     """What the turn's encoder builds on. logprobs: whether the reply tells them."""
     options = _reply_options(fields, service, logprobs)
-    names = TokenNames(service.served.tokenizer, as_ids=bool(fields.return_tokens_as_token_ids))
+    as_ids = fields.return_tokens_as_token_ids
+    if as_ids is None:
+        as_ids = service.options.answers.return_tokens_as_token_ids
+    names = TokenNames(service.served.tokenizer, as_ids)
     return Reply(turn, head, options, names)
 
 
 def _reply_options(fields: GenerationFields, service: Service, logprobs: bool) -> ReplyOptions:
     stream_options = fields.stream_options
-    include_usage = stream_options is not None and bool(stream_options.include_usage)
+    asked = stream_options is not None and bool(stream_options.include_usage)
+    include_usage = asked or service.options.answers.enable_force_include_usage
     return ReplyOptions(
         include_usage=include_usage,
         continuous_usage=include_usage and bool(stream_options and stream_options.continuous_usage_stats),

@@ -11,13 +11,14 @@ from starlette.responses import Response
 from noria.sampling.params import SamplingParams
 from noria.sampling.validate import check_token_ids
 from noria.server import answer
-from noria.server.common_fields import check_common, reply_head, reply_over
+from noria.server.common_fields import check_common, reply_head, reply_over, stream_interval
 from noria.server.encoders.completions import CompletionEncoder
 from noria.server.encoders.echo import EchoedPrompt
+from noria.server.encoders.pacing import paced
 from noria.server.errors import ApiError
 from noria.server.protocol.body import read_body
 from noria.server.protocol.completions import CompletionRequest
-from noria.server.protocol.prompts import Prompt, empty_prompt, split_prompts
+from noria.server.protocol.prompts import Prompt, Truncation, empty_prompt, split_prompts
 from noria.server.protocol.sampling import fit_to_context, sampling_params
 from noria.server.service import Service
 from noria.server.turn import TurnRequest
@@ -27,15 +28,23 @@ _DEFAULT_MAX_TOKENS = 16
 
 async def create_completion(service: Service, request: Request) -> Response:
     """Raises ApiError, RequestError or EngineError before anything is sent."""
-    fields = await read_body(request, CompletionRequest)
+    fields = await read_body(request, CompletionRequest, service.limits.max_json_depth)
     model = service.served.resolve(fields.model)
     check_common(fields)
     params = _sampling(fields, service)
     prompts = split_prompts(fields.prompt, service.limits.max_prompts)
-    token_ids = await _encode(prompts, fields, service)
     max_model_len = service.served.max_model_len
-    fitted = tuple(fit_to_context(params, len(ids), max_model_len, "prompt") for ids in token_ids)
-    echoes = _echoes(prompts, token_ids, params, service) if fields.echo else []
+    truncation = Truncation.of(fields.truncate_prompt_tokens, fields.truncation_side)
+    num_output = _DEFAULT_MAX_TOKENS if params.max_tokens is None else params.max_tokens
+    whole = await _encode(prompts, fields, service)
+    token_ids = tuple(truncation.apply(ids, max_model_len - num_output) for ids in whole)
+    fitted = tuple(
+        fit_to_context(params, len(ids), max_model_len, "prompt", _DEFAULT_MAX_TOKENS) for ids in token_ids
+    )
+    texts = [
+        prompt if ids == kept else kept for prompt, ids, kept in zip(prompts, whole, token_ids, strict=True)
+    ]
+    echoes = _echoes(texts, token_ids, params, service) if fields.echo else []
 
     head = reply_head(request, "cmpl-", model, fields.request_id)
     request_id = service.engine_request_id(head.id)
@@ -43,7 +52,8 @@ async def create_completion(service: Service, request: Request) -> Response:
     turn = await service.begin(asked)
     encoder = CompletionEncoder(reply_over(turn, service, fields, head, fields.logprobs is not None), echoes)
     if fields.stream:
-        return answer.stream(turn, encoder, service.options.sse_keep_alive_interval)
+        paced_encoder = paced(encoder, stream_interval(fields, service))
+        return answer.stream(turn, paced_encoder, service.options.sse_keep_alive_interval)
     return await answer.whole(request, turn, encoder)
 
 
@@ -54,7 +64,7 @@ def _sampling(fields: CompletionRequest, service: Service) -> SamplingParams:
     params = sampling_params(
         fields,
         service.served,
-        max_tokens=_DEFAULT_MAX_TOKENS if fields.max_tokens is None else fields.max_tokens,
+        max_tokens=fields.max_tokens,
         logprobs=fields.logprobs,
         max_stop_strings=service.limits.max_stop_strings,
         spellings={},

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter
 from pydantic import BaseModel
-from starlette.requests import Request
 
 from noria.server.anthropic import count_message_tokens, create_message
 from noria.server.chat import create_chat_completion
 from noria.server.completions import create_completion
+from noria.server.endpoint import Handler, endpoint
 from noria.server.errors import MESSAGES_PATH
 from noria.server.openapi import describe_body
 from noria.server.protocol.anthropic import CountTokensRequest, MessagesRequest
@@ -32,8 +31,6 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 
-Handler = Callable[[Service, Request], Awaitable[Response]]
-
 # path, what it does, its body, what answers it
 _ROUTES: tuple[tuple[str, str, type[BaseModel], Handler], ...] = (
     ("/v1/chat/completions", "Answer a chat", ChatCompletionRequest, create_chat_completion),
@@ -50,7 +47,7 @@ def generation_routes(service: Service) -> APIRouter:
     for path, summary, body, handler in _ROUTES:
         routes.add_api_route(
             path,
-            _endpoint(service, handler),
+            endpoint(service, handler),
             methods=["POST"],
             name=handler.__name__,
             summary=summary,
@@ -58,10 +55,3 @@ def generation_routes(service: Service) -> APIRouter:
             openapi_extra=describe_body(body),
         )
     return routes
-
-
-def _endpoint(service: Service, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
-    async def endpoint(request: Request) -> Response:
-        return await handler(service, request)
-
-    return endpoint

@@ -8,6 +8,7 @@ import copy
 import logging
 import signal
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from types import FrameType
@@ -17,15 +18,16 @@ import uvicorn
 import uvicorn.config
 from fastapi import FastAPI
 
-from noria.config.errors import ConfigError
+from noria.config.logs import LogOptions
 from noria.config.serving import ServerOptions
+from noria.server.access_log import PathFilter
 from noria.server.errors import unavailable
 from noria.server.http_protocol import bounded_http_protocol
+from noria.server.sockets import BACKLOG, address_of, bind, check_certificates, release
 
 logger = logging.getLogger("noria.server")
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_BACKLOG = 2048
 _LEVELS = {"trace": "DEBUG"}  # a level that the web server adds to the usual ones
 _CLOSING_S = 2  # for connections to close once nothing is running
 
@@ -97,39 +99,26 @@ def run(app: FastAPI, options: ServerOptions) -> int:
     """Serve `app` (of create_app) until a signal ends it; returns the exit code. Raises ConfigError when the
     address cannot be listened on.
     """
-    sockets = [listen(options.host, options.port)]
-    return serve(app, options, sockets)
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises ConfigError."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound = bind(options)
     try:
-        listener.bind((host, port))
-        listener.listen(_BACKLOG)
-    except OSError as error:
-        listener.close()
-        raise ConfigError(
-            f"cannot listen on {host} port {port}: {error.strerror or error}; choose another with --host and --port"
-        ) from error
-    listener.setblocking(False)
-    return listener
+        return serve(app, options, [bound])
+    finally:
+        release(bound, options)
 
 
 def serve(app: FastAPI, options: ServerOptions, sockets: list[socket.socket]) -> int:
-    """As `run`, on sockets that listen already."""
+    """As `run`, on sockets that are bound already."""
     server = make_server(app, options)
     for listener in sockets:
-        host, port = listener.getsockname()[:2]
-        shown = f"[{host}]" if ":" in host else host
-        logger.info("listening on http://%s:%d", shown, port)
+        logger.info("listening on %s", address_of(listener, options.connections))
     server.run(sockets=sockets)
     return server.exit_code
 
 
 def make_server(app: FastAPI, options: ServerOptions) -> NoriaServer:
+    """Raises ConfigError for certificates that cannot be served with."""
+    connections = options.connections
+    check_certificates(connections)
     limits = app.state.switchboard.limits
     config = uvicorn.Config(
         app,
@@ -137,18 +126,27 @@ def make_server(app: FastAPI, options: ServerOptions) -> NoriaServer:
         http=bounded_http_protocol(limits),
         ws="none",
         lifespan="on",
-        log_config=_log_config(options.uvicorn_log_level),
+        log_config=_log_config(options.uvicorn_log_level, options.logs),
+        access_log=not options.logs.disable_uvicorn_access_log,
         log_level=options.uvicorn_log_level,
         server_header=False,
         timeout_keep_alive=limits.connection_keep_alive_s,
         timeout_graceful_shutdown=_CLOSING_S,
-        backlog=_BACKLOG,
+        backlog=BACKLOG,
+        ssl_certfile=connections.ssl_certfile,
+        ssl_keyfile=connections.ssl_keyfile,
+        ssl_keyfile_password=connections.ssl_keyfile_password,
+        ssl_ca_certs=connections.ssl_ca_certs,
+        ssl_cert_reqs=ssl.CERT_NONE if connections.ssl_ca_certs is None else ssl.CERT_REQUIRED,
     )
     return NoriaServer(config, app, options.shutdown_timeout)
 
 
-def _log_config(level: str) -> dict[str, Any]:
+def _log_config(level: str, logs: LogOptions) -> dict[str, Any]:
     """The web server's own, and how much we say; where our lines go is for the program to set."""
     config: dict[str, Any] = copy.deepcopy(uvicorn.config.LOGGING_CONFIG)
     config["loggers"]["noria"] = {"level": _LEVELS.get(level, level.upper())}
+    if logs.disable_access_log_for_endpoints:
+        config["filters"] = {"paths": {"()": PathFilter, "paths": logs.disable_access_log_for_endpoints}}
+        config["handlers"]["access"]["filters"] = ["paths"]
     return config

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from noria.config.limits import LimitOptions
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Lengths in bytes, characters or items as named; durations in seconds.
 
-    max_sequences: prompts * n of one request.
+    max_sequences: prompts * n of one request. max_json_depth: of the body.
     long_text: texts of more characters than this are tokenised off the event loop.
     template_timeout_s: a chat template that runs longer is given up.
     thread_wait_s: how long a text waits for a thread to prepare it before its request is refused.
@@ -19,6 +21,7 @@ class Limits:
     """
 
     max_body_bytes: int = 32 * 2**20
+    max_json_depth: int = 128
     max_headers: int = 256
     max_header_bytes: int = 4 * 2**20
     max_prompts: int = 1024
@@ -31,3 +34,18 @@ class Limits:
     engine_hang_s: float = 300.0
     connection_keep_alive_s: int = 75
     drain_grace_s: float = 2.0
+
+    @classmethod
+    def of(cls, options: LimitOptions) -> Limits:
+        """Those that a user may set, as they were set."""
+        return cls(
+            max_body_bytes=options.max_request_body_size,
+            max_json_depth=options.max_json_depth,
+            max_headers=options.max_header_count,
+            max_header_bytes=options.max_header_size,
+            max_prompts=options.max_prompts,
+            max_sequences=options.max_n,
+            max_stop_strings=options.max_stop_strings,
+            template_timeout_s=options.chat_template_timeout,
+            connection_keep_alive_s=options.http_timeout_keep_alive,
+        )

@@ -18,7 +18,6 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from noria.server.dashboard.assets import PAGE_PATHS
 from noria.server.errors import ApiError, internal_error, speaks_anthropic, unavailable
 from noria.server.gate import Gate
 from noria.server.http_metrics import HttpMetrics
@@ -33,12 +32,8 @@ _CLIENT_GONE = 499  # in our own counts: the client left before it had an answer
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 
-def _own_path(scope: Scope) -> str:
-    return scope["path"].removeprefix(scope.get("root_path", ""))
-
-
 def _is_probe(scope: Scope) -> bool:
-    return _own_path(scope) in PROBES
+    return scope["path"].removeprefix(scope.get("root_path", "")) in PROBES
 
 
 def _stated_length(scope: Scope) -> int:
@@ -72,6 +67,21 @@ class HttpLayer(ABC):
     @abstractmethod
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or have the app answer."""
+
+
+class RootPathMiddleware(HttpLayer):
+    """Finds the routes behind the path that a proxy puts in front of them, whether the proxy takes it off or not."""
+
+    def __init__(self, app: ASGIApp, root_path: str) -> None:
+        super().__init__(app)
+        self._root_path = root_path
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"]
+        is_whole = path == self._root_path or path.startswith(f"{self._root_path}/")
+        # A scope's path holds its root_path.
+        inner = {**scope, "root_path": self._root_path, "path": path if is_whole else self._root_path + path}
+        await self._app(inner, receive, send)
 
 
 class RequestIdMiddleware(HttpLayer):
@@ -157,7 +167,7 @@ class ErrorBoundary(HttpLayer):
 
 
 class ApiKeyMiddleware(HttpLayer):
-    """Lets through who knows one of the keys (see `stated_key`), and probes and the dashboard's files."""
+    """Lets through who knows one of the keys (see `stated_key`), and probes."""
 
     sees_probes = False
 
@@ -167,7 +177,7 @@ class ApiKeyMiddleware(HttpLayer):
         self._digests = [_digest(key.encode()) for key in api_keys]
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if _own_path(scope) in PAGE_PATHS or self._knows_key(scope):
+        if self._knows_key(scope):
             await self._app(scope, receive, send)
             return
         error = ApiError(

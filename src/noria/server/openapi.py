@@ -11,6 +11,28 @@ from pydantic.json_schema import models_json_schema
 
 _REF = "#/components/schemas/{model}"
 
+# What any route may answer besides its own.
+_ERRORS = {
+    400: "The request is at fault; `error.param` names the field where it is one.",
+    401: "The server wants an API key.",
+    404: "There is no such thing here.",
+    413: "The body is larger than the server reads.",
+    429: "The key's own limits; try after `Retry-After` seconds.",
+    500: "A fault of the server's.",
+    503: "The server takes no work now; try after `Retry-After` seconds.",
+}
+
+
+class ErrorDetails(BaseModel):
+    message: str
+    type: str
+    param: str | None
+    code: int
+
+
+class ErrorReply(BaseModel):
+    error: ErrorDetails
+
 
 def describe_body(model: type[BaseModel]) -> dict[str, Any]:
     """The OpenAPI operation members for a JSON body of this model."""
@@ -25,22 +47,27 @@ def openapi_with(app: FastAPI, models: Sequence[type[BaseModel]]) -> Callable[[]
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
             schema = make()  # also kept as app.openapi_schema
+            described: list[type[BaseModel]] = [*models, ErrorReply]
             _, definitions = models_json_schema(
-                [(model, "validation") for model in models], ref_template=_REF
+                [(model, "validation") for model in described], ref_template=_REF
             )
             components = schema.setdefault("components", {}).setdefault("schemas", {})
             components.update(definitions["$defs"])
-            _drop_422(schema)
+            _describe_errors(schema)
         assert app.openapi_schema is not None
         return app.openapi_schema
 
     return openapi
 
 
-def _drop_422(schema: dict[str, Any]) -> None:
-    # The framework documents its own error for every path parameter; what this server answers is 400.
+def _describe_errors(schema: dict[str, Any]) -> None:
+    content = {"application/json": {"schema": {"$ref": _REF.format(model=ErrorReply.__name__)}}}
     for operations in schema["paths"].values():
         for operation in operations.values():
+            # The framework documents its own error for every path parameter; what this server answers is 400.
             operation["responses"].pop("422", None)
+            for status, description in _ERRORS.items():
+                answer = {"description": description, "content": content}
+                operation["responses"].setdefault(str(status), answer)
     for name in ("HTTPValidationError", "ValidationError"):
         schema["components"]["schemas"].pop(name, None)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from noria.config.errors import ConfigError, RequestError
+from noria.sampling.defaults import RECOMMENDABLE, params_over_defaults
 from noria.server.errors import model_not_found
 from noria.tokenize.tokenizer import Tokenizer
 
@@ -44,6 +46,21 @@ class ServedModel:
         if name not in self.names:
             raise model_not_found(name)
         return name
+
+    def with_defaults(self, stated: Mapping[str, Any]) -> ServedModel:
+        """The same with these generation defaults over its own. Raises ConfigError for what is none."""
+        unknown = sorted(stated.keys() - set(RECOMMENDABLE))
+        if unknown:
+            raise ConfigError(
+                f"override_generation_config holds {', '.join(map(repr, unknown))}; it may hold "
+                f"{', '.join(RECOMMENDABLE)}"
+            )
+        defaults = {**self.generation_defaults, **stated}
+        try:
+            params_over_defaults({}, defaults)
+        except RequestError as error:
+            raise ConfigError(f"override_generation_config: {error}") from None
+        return replace(self, generation_defaults=defaults)
 
     def card(self, name: str) -> dict[str, Any]:
         """An entry of /v1/models."""

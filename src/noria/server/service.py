@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from noria.config.errors import EngineError, OverloadError
 from noria.config.serving import ServerOptions
+from noria.server.access_log import request_log
 from noria.server.bridge import Bridge
 from noria.server.errors import ApiError, unavailable
 from noria.server.http_metrics import HttpMetrics
@@ -39,6 +40,7 @@ class Service:
         self.limits = limits
         self._bridge = bridge
         self._metrics = metrics
+        self._log = request_log(options.logs, served.tokenizer)
         self._random = Random(served.seed)
         self._numbers = itertools.count()
         wait_s = limits.thread_wait_s
@@ -65,6 +67,16 @@ class Service:
         if sum(map(len, texts)) <= self.limits.long_text:
             return encode_all()
         return await self._on_thread(self._encoding, encode_all)
+
+    async def decode(self, token_ids: Sequence[int]) -> str:
+        """The text of ids, special tokens written out. Raises as `encode`, RequestError for ids that are none."""
+
+        def decode_all() -> str:
+            return self.served.tokenizer.decode(token_ids, skip_special_tokens=False)
+
+        if len(token_ids) <= self.limits.long_text:
+            return decode_all()
+        return await self._on_thread(self._encoding, decode_all)
 
     async def encode_chat(
         self, messages: Sequence[Mapping[str, Any]], options: ChatOptions, add_special_tokens: bool
@@ -95,6 +107,7 @@ class Service:
                 f"{self.limits.max_sequences} choices",
                 param="n",
             )
+        self._log(request)
         try:
             turn = Turn(self._bridge, self.served.tokenizer, request, self._random)
             await turn.begin()

@@ -161,7 +161,8 @@ class Turn:
             choice = self._choices[delta.request_id]
             if choice.is_done:
                 continue  # it came with, or after, the token that completed a stop string
-            if delta.finish in _FAILURES:
+            is_aborted = delta.finish is FinishReason.ABORT and self._inbox.is_aborted
+            if delta.finish in _FAILURES and not is_aborted:
                 raise _failure(delta)
             event = choice.absorb(delta)
             if choice.is_done:

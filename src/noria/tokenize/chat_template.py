@@ -12,12 +12,17 @@ import jinja2
 
 from noria.config.errors import RequestError
 from noria.tokenize.continuation import Continuation
-from noria.tokenize.messages import prepare_messages
+from noria.tokenize.messages import ContentFormat, prepare_messages
 from noria.tokenize.template_dialect import CompiledTemplate, TemplateRefusal, build_environment
 
 MAX_PROMPT_CHARACTERS = 16 * 2**20
 MAX_ERROR_CHARACTERS = 500
 MAX_CACHED_TEMPLATES = 32  # a request may bring its own
+CONTENT_FORMATS: Mapping[str, ContentFormat | None] = {
+    "auto": None,
+    "string": ContentFormat.TEXT,
+    "openai": ContentFormat.PARTS,
+}
 _RESERVED = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
 
 
@@ -47,6 +52,7 @@ class ChatTemplates:
     templates: name -> Jinja source; "default" is used unless another is asked for.
     special_tokens: "bos_token", ... -> text; variables of every template.
     now: the time that `strftime_now` tells.
+    content: what all of them take a message's content to be; None reads it off each.
     """
 
     def __init__(
@@ -54,15 +60,22 @@ class ChatTemplates:
         templates: Mapping[str, str],
         special_tokens: Mapping[str, str],
         now: Callable[[], datetime] = datetime.now,
+        content: ContentFormat | None = None,
     ) -> None:
         self._templates = dict(templates)
         self._special_tokens = dict(special_tokens)
+        self._content = content
         self._environment = build_environment(now)
         self._compile = lru_cache(maxsize=MAX_CACHED_TEMPLATES)(self._compile_uncached)
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(self._templates))
+
+    @property
+    def default_source(self) -> str | None:
+        """Of the template that is used unless another is asked for."""
+        return self._templates.get("default")
 
     def render(self, messages: Sequence[Mapping[str, Any]], options: ChatOptions) -> str:
         """The prompt for these messages.
@@ -83,7 +96,7 @@ class ChatTemplates:
                 "chat_template_kwargs",
             )
         template = self._compile(self._source(options))
-        prepared = prepare_messages(messages, template.content_format)
+        prepared = prepare_messages(messages, self._content or template.content_format)
         if not options.continue_final_message:
             begins_turn = options.add_generation_prompt is not False
             return self._fill(template, prepared, options, begins_turn)

@@ -9,7 +9,7 @@ from noria.config.errors import ModelError, RequestError
 from noria.config.tokenizer import GgufVocabulary, TokenizerSpec
 from noria.tokenize.backend import Backend
 from noria.tokenize.byte_level import build_byte_level
-from noria.tokenize.chat_template import ChatOptions, ChatTemplates
+from noria.tokenize.chat_template import CONTENT_FORMATS, ChatOptions, ChatTemplates
 from noria.tokenize.detokenize import IncrementalDetokenizer
 from noria.tokenize.json_backend import build_from_json
 from noria.tokenize.pieces import TokenPieces
@@ -39,6 +39,7 @@ class Tokenizer:
 
     vocab_size: one more than the highest id, added tokens included. (A model's own vocabulary may be padded.)
     special_ids: control tokens; left out of text under skip_special_tokens.
+    special_tokens: text of the named ones ("bos_token", ...), as far as the checkpoint names them.
     """
 
     def __init__(self, backend: Backend, spec: TokenizerSpec) -> None:
@@ -55,7 +56,10 @@ class Tokenizer:
                 )
         self.special_ids = backend.special_ids | named_ids
         self._frame = _read_frame(backend, spec)
-        self._chat_templates = ChatTemplates(dict(spec.chat_templates), dict(spec.special_tokens))
+        self.special_tokens = dict(spec.special_tokens)
+        self._chat_templates = ChatTemplates(
+            dict(spec.chat_templates), self.special_tokens, content=CONTENT_FORMATS[spec.content_format]
+        )
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Ids of a text. Special tokens written out in it are recognised.
@@ -93,6 +97,25 @@ class Tokenizer:
         return self.token_bytes(token_id).decode(errors="replace")
 
     @property
+    def bos_token(self) -> str | None:
+        return self._named("bos_token", self.bos_token_id)
+
+    @property
+    def eos_token(self) -> str | None:
+        """The first of them, as it is written."""
+        return self._named("eos_token", next(iter(self.eos_token_ids), None))
+
+    @property
+    def adds_bos_token(self) -> bool:
+        """Whether a plain prompt begins with the start token of itself."""
+        return self.bos_token_id is not None and self.encode("")[:1] == [self.bos_token_id]
+
+    @property
+    def chat_template(self) -> str | None:
+        """The source of the template that chats are rendered with."""
+        return self._chat_templates.default_source
+
+    @property
     def has_chat_template(self) -> bool:
         """Whether chats can be rendered without a template in the request."""
         return bool(self._chat_templates.names)
@@ -113,6 +136,10 @@ class Tokenizer:
         Raises RequestError for messages that cannot be rendered.
         """
         return self.encode(self.render_chat(messages, options), add_special_tokens)
+
+    def _named(self, name: str, token_id: int | None) -> str | None:
+        written = self.special_tokens.get(name)
+        return written if written or token_id is None else self.token_text(token_id)
 
     def _is_known(self, token_id: int) -> bool:
         return 0 <= token_id < self.vocab_size

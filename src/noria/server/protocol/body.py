@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import orjson
@@ -12,20 +14,35 @@ from noria.server.errors import ApiError
 
 _MAX_ERRORS = 10
 _MAX_ERROR_LENGTH = 200
+_MAX_DIGITS = 20
+PRIORITY_HEADER = "X-Vllm-Priority"  # counts before the field
+
+_MARKS = b'[]{}"'
+_NO_MARKS = bytes(byte for byte in range(256) if byte not in _MARKS)
+_AS_BRACKETS = bytes.maketrans(b"{}", b"[]")
+_STRING = re.compile(rb'"[^"]*"')
 
 Model = TypeVar("Model", bound=BaseModel)
 
 
-async def read_body(request: Request, model: type[Model]) -> Model:
-    """The body as a `model`. Raises ApiError (400) that names the faults, the first ten of them."""
+async def read_body(request: Request, model: type[Model], max_depth: int = 128) -> Model:
+    """The body as a `model`. Raises ApiError (400) that names the faults, the first ten of them.
+
+    max_depth: most objects and lists inside one another.
+    """
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != "application/json" and not content_type.endswith("+json"):
         raise ApiError("The body must be JSON, with `Content-Type: application/json`.")
-    return parse_body(await request.body(), model)
+    body = await request.body()
+    if is_deeper(body, max_depth):
+        raise ApiError(
+            f"The body is nested too deeply: at most {max_depth} objects and lists inside one another."
+        )
+    return parse_body(body, model, _stated_in_headers(request.headers, model))
 
 
-def parse_body(body: bytes, model: type[Model]) -> Model:
-    """Raises ApiError (400)."""
+def parse_body(body: bytes, model: type[Model], headers: Mapping[str, Any] | None = None) -> Model:
+    """headers: fields that the headers state; they count before the body's. Raises ApiError (400)."""
     try:
         fields: Any = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -33,9 +50,37 @@ def parse_body(body: bytes, model: type[Model]) -> Model:
     if not isinstance(fields, dict):
         raise ApiError("The body must be a JSON object.")
     try:
-        return model.model_validate(fields)
+        return model.model_validate({**fields, **(headers or {})})
     except ValidationError as error:
         raise _refusal(error) from None
+
+
+def is_deeper(body: bytes, max_depth: int) -> bool:
+    """Whether a JSON text has more than max_depth objects and lists inside one another; what is not JSON may pass.
+
+    It is looked at before it is parsed, and in few strides however long it is: a parser would build what nobody
+    wants, and may run out of stack.
+    """
+    if body.count(b"[") + body.count(b"{") <= max_depth:
+        return False
+    unescaped = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    marks = _STRING.sub(b"", unescaped.translate(None, delete=_NO_MARKS)).translate(_AS_BRACKETS)
+    for _ in range(max_depth):
+        fewer = marks.replace(b"[]", b"")
+        if len(fewer) == len(marks):
+            return marks.count(b"[") > max_depth  # brackets without partners: no JSON
+        marks = fewer
+    return b"[" in marks
+
+
+def _stated_in_headers(headers: Mapping[str, str], model: type[BaseModel]) -> dict[str, Any]:
+    priority = headers.get(PRIORITY_HEADER)
+    if priority is None or "priority" not in model.model_fields:
+        return {}
+    try:
+        return {"priority": int(priority[:_MAX_DIGITS])}
+    except ValueError:
+        raise ApiError(f"{PRIORITY_HEADER} must be a whole number", param=PRIORITY_HEADER) from None
 
 
 def _refusal(error: ValidationError) -> ApiError:

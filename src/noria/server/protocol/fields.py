@@ -47,6 +47,8 @@ class SharedFields(BaseModel):
     frequency_penalty: Number | None = None
     repetition_penalty: Number | None = None
     logit_bias: dict[str, Any] | None = None
+    allowed_token_ids: list[Any] | None = None
+    bad_words: list[Any] | None = None
     seed: Whole | None = None
     stop_token_ids: list[Any] | None = None
     include_stop_str_in_output: Switch | None = None
@@ -65,7 +67,10 @@ class GenerationFields(SharedFields):
     stop: Text | list[Any] | None = None
     prompt_logprobs: Whole | None = None
     stream_options: StreamOptions | None = None
+    stream_interval: Whole | None = None
     echo: Switch | None = None
+    truncate_prompt_tokens: Whole | None = None
+    truncation_side: Text | None = None
     add_special_tokens: Switch | None = None
     return_token_ids: Switch | None = None
     return_tokens_as_token_ids: Switch | None = None

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from noria.server.errors import ApiError
 
-_IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
+IDS_SCHEMA: dict[str, Any] = {"type": "array", "items": {"type": "integer", "minimum": 0}}
+_IDS = {**IDS_SCHEMA, "minItems": 1}
 _TEXT = {"type": "string", "minLength": 1}
 PROMPT_SCHEMA = {
     "anyOf": [
@@ -43,6 +46,51 @@ def split_prompts(prompt: Any, max_prompts: int) -> list[Prompt]:
 
 def empty_prompt() -> ApiError:
     return ApiError("prompt is empty; it needs at least one token", param="prompt")
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """How much of a prompt counts. max_tokens: None for all of it, -1 for as much as leaves room for the output.
+
+    keeps_end: whether its end is kept, or its beginning.
+    """
+
+    max_tokens: int | None = None
+    keeps_end: bool = True
+
+    @classmethod
+    def of(cls, max_tokens: int | None, side: str | None) -> Truncation:
+        """Of the fields truncate_prompt_tokens and truncation_side, the end to cut. Raises ApiError."""
+        if max_tokens is not None and max_tokens != -1 and max_tokens < 1:
+            raise ApiError(
+                f"truncate_prompt_tokens must be at least 1, or -1, got {max_tokens}",
+                param="truncate_prompt_tokens",
+            )
+        if side not in (None, "left", "right"):
+            raise ApiError(
+                f"truncation_side must be left or right, got {side!r:.50}", param="truncation_side"
+            )
+        return cls(max_tokens, side != "right")
+
+    def apply(self, token_ids: Sequence[int], room: int) -> tuple[int, ...]:
+        """room: tokens that leave room for the output."""
+        most = max(room, 1) if self.max_tokens == -1 else self.max_tokens
+        if most is None or most >= len(token_ids):
+            return tuple(token_ids)
+        return tuple(token_ids[-most:] if self.keeps_end else token_ids[:most])
+
+
+WHOLE_PROMPT = Truncation()
+
+
+def checked_ids(value: Any, field: str) -> tuple[int, ...]:
+    """A list of token ids. Raises ApiError that blames `field`."""
+    if not isinstance(value, list):
+        raise ApiError(f"{field} must be a list of token ids, got {_name(value)}", param=field)
+    for token_id in value:
+        if type(token_id) is not int:  # bool is an int to isinstance
+            raise ApiError(f"{field} must hold token ids; {_name(token_id)} is none", param=field)
+    return tuple(value)
 
 
 def _checked(item: Any, kind: type) -> Prompt:

@@ -13,6 +13,7 @@ from noria.sampling.validate import check_against_vocabulary
 from noria.server.errors import ApiError, ContextOverflow
 from noria.server.protocol.fields import SharedFields
 from noria.server.served import ServedModel
+from noria.tokenize.bad_words import with_bad_word_ids
 
 _TAKEN_OVER = (
     "n",
@@ -24,6 +25,8 @@ _TAKEN_OVER = (
     "presence_penalty",
     "frequency_penalty",
     "repetition_penalty",
+    "allowed_token_ids",
+    "bad_words",
     "seed",
     "stop",
     "stop_token_ids",
@@ -32,6 +35,7 @@ _TAKEN_OVER = (
     "skip_special_tokens",
     "prompt_logprobs",
 )
+_MAX_BAD_WORDS = 128
 
 
 def sampling_params(
@@ -54,17 +58,20 @@ def sampling_params(
     values: dict[str, Any] = {name: value for name, value in stated.items() if value is not None}
     values.update(max_tokens=max_tokens, logprobs=logprobs, logit_bias=_logit_bias(fields.logit_bias))
     try:
-        _check_stops(values.get("stop"), max_stop_strings)
+        _check_length("stop", values, max_stop_strings)
+        _check_length("bad_words", values, _MAX_BAD_WORDS)
         params = params_over_defaults(values, served.generation_defaults)
+        params = with_bad_word_ids(params, served.tokenizer, served.vocab_size)
         check_against_vocabulary(params, served.vocab_size, served.max_logprobs)
     except RequestError as error:
         raise _respelt(error, spellings) from None
     return params
 
 
-def _check_stops(stated: Any, max_stop_strings: int) -> None:
-    if isinstance(stated, list) and len(stated) > max_stop_strings:
-        raise RequestError(f"stop must hold at most {max_stop_strings} strings, got {len(stated)}", "stop")
+def _check_length(name: str, values: Mapping[str, Any], most: int) -> None:
+    stated = values.get(name)
+    if isinstance(stated, list) and len(stated) > most:
+        raise RequestError(f"{name} must hold at most {most} strings, got {len(stated)}", name)
 
 
 def _logit_bias(stated: Mapping[str, Any] | None) -> dict[int, Any]:
@@ -85,13 +92,18 @@ def _respelt(error: RequestError, spellings: Mapping[str, str]) -> ApiError:
     return ApiError(message, param=param)
 
 
-def fit_to_context(params: SamplingParams, num_prompt: int, max_model_len: int, param: str) -> SamplingParams:
+def fit_to_context(
+    params: SamplingParams, num_prompt: int, max_model_len: int, param: str, default: int | None = None
+) -> SamplingParams:
     """The params with a stated end: max_tokens, or what the context leaves after the prompt.
 
-    param: the field to blame. Raises ContextOverflow when prompt and output do not fit.
+    param: the field to blame. default: most tokens of an output that no max_tokens is stated for.
+    Raises ContextOverflow when prompt and output do not fit.
     """
     room = max_model_len - num_prompt
     wanted = 1 if params.max_tokens is None else params.max_tokens
     if wanted > room:
         raise ContextOverflow(num_prompt, wanted, max_model_len, param)
-    return replace(params, max_tokens=room) if params.max_tokens is None else params
+    if params.max_tokens is not None:
+        return params
+    return replace(params, max_tokens=room if default is None else min(room, default))

@@ -21,7 +21,7 @@ REFUSED = frozenset((
     "tools", "functions", "audio",
     "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
     "guided_json_object", "guided_decoding_backend", "guided_whitespace_pattern", "structural_tag",
-    "prompt_embeds", "truncate_prompt_tokens", "bad_words", "allowed_token_ids",
+    "prompt_embeds",
     "logprob_token_ids", "logits_processors", "use_beam_search", "documents", "chat_template",
     "thinking_token_budget", "reasoning_effort", "kv_transfer_params", "ec_transfer_params",
     "repetition_detection", "return_prompt_text", "vllm_xargs", "mm_processor_kwargs",

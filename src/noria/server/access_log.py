@@ -1,0 +1,48 @@
+"""Which HTTP requests get a line in the access log, and which a line that tells what they ask."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+
+from noria.config.logs import LogOptions
+from noria.server.turn import TurnRequest
+from noria.tokenize.tokenizer import Tokenizer
+
+logger = logging.getLogger("noria.server")
+
+
+class PathFilter(logging.Filter):
+    """Drops the web server's lines about requests to some paths."""
+
+    def __init__(self, paths: Collection[str]) -> None:
+        super().__init__()
+        self._paths = frozenset(paths)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        # The web server logs (client address, method, path with query, HTTP version, status).
+        arguments = record.args
+        if not isinstance(arguments, tuple) or len(arguments) < 3:
+            return True
+        return str(arguments[2]).partition("?")[0] not in self._paths
+
+
+def request_log(options: LogOptions, tokenizer: Tokenizer) -> Callable[[TurnRequest], None]:
+    """What is called with each request before it is submitted: it logs it, or does nothing."""
+    if not options.enable_log_requests:
+        return lambda request: None
+
+    def log(request: TurnRequest) -> None:
+        for number, (prompt, params) in enumerate(zip(request.prompts, request.params, strict=True)):
+            text = tokenizer.decode(prompt, skip_special_tokens=False)[: options.max_log_len]
+            logger.info(
+                "request %s, prompt %d: %d tokens, %s, priority %d, text %r",
+                request.request_id,
+                number,
+                len(prompt),
+                params,
+                request.priority,
+                text,
+            )
+
+    return log
