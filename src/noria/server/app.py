@@ -20,6 +20,7 @@ from noria.config.serving import ServerOptions
 from noria.engine.client import EngineClient
 from noria.server.bridge import Bridge
 from noria.server.control_routes import AbortRequest, control_routes
+from noria.server.dashboard.routes import dashboard_routes
 from noria.server.engine_metrics import EngineMetrics
 from noria.server.errors import ApiError, answer_error, answer_http_exception
 from noria.server.exposition import Exposition
@@ -91,6 +92,7 @@ def create_app(
     app.include_router(generation_routes(service))
     app.include_router(tokenization_routes(service))
     app.include_router(control_routes(bridge))
+    app.include_router(dashboard_routes(client, served, gate))
     for kind in (ApiError, RequestError, OverloadError, EngineError, RecursionError):
         app.add_exception_handler(kind, answer_error)
     app.add_exception_handler(HTTPException, answer_http_exception)

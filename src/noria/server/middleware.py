@@ -18,6 +18,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from noria.server.dashboard.assets import PAGE_PATHS
 from noria.server.errors import ApiError, internal_error, speaks_anthropic, unavailable
 from noria.server.gate import Gate
 from noria.server.http_metrics import HttpMetrics
@@ -32,8 +33,12 @@ _CLIENT_GONE = 499  # in our own counts: the client left before it had an answer
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 
+def _own_path(scope: Scope) -> str:
+    return scope["path"].removeprefix(scope.get("root_path", ""))
+
+
 def _is_probe(scope: Scope) -> bool:
-    return scope["path"].removeprefix(scope.get("root_path", "")) in PROBES
+    return _own_path(scope) in PROBES
 
 
 def _stated_length(scope: Scope) -> int:
@@ -167,7 +172,7 @@ class ErrorBoundary(HttpLayer):
 
 
 class ApiKeyMiddleware(HttpLayer):
-    """Lets through who knows one of the keys (see `stated_key`), and probes."""
+    """Lets through who knows one of the keys (see `stated_key`), and probes and the dashboard's files."""
 
     sees_probes = False
 
@@ -177,7 +182,7 @@ class ApiKeyMiddleware(HttpLayer):
         self._digests = [_digest(key.encode()) for key in api_keys]
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._knows_key(scope):
+        if _own_path(scope) in PAGE_PATHS or self._knows_key(scope):
             await self._app(scope, receive, send)
             return
         error = ApiError(

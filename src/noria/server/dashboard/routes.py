@@ -1,0 +1,83 @@
+"""The dashboard's routes: the page and its files, and the events that it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fastapi import APIRouter, Response
+from starlette.requests import Request
+from starlette.responses import FileResponse
+
+from noria import __version__
+from noria.engine.client import EngineClient
+from noria.server.dashboard.assets import FILES, PLOTLY_PATH, asset, plotly
+from noria.server.dashboard.events import Audience, WatchResponse
+from noria.server.dashboard.feed import Feed
+from noria.server.errors import ApiError
+from noria.server.gate import Gate
+from noria.server.served import ServedModel
+
+INSTALL = "pip install 'noria[dashboard]'"
+
+# Nothing comes from anywhere else, and no script is written into the page. Styles are: by plotly, as it draws.
+_PAGE_HEADERS = {
+    "content-security-policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-cache",  # asked for again each time; answered with 304 while it is the same
+}
+_SCRIPT_HEADERS = {
+    "cache-control": "public, max-age=31536000, immutable",
+    "x-content-type-options": "nosniff",
+}
+
+
+def dashboard_routes(client: EngineClient, served: ServedModel, gate: Gate) -> APIRouter:
+    """Adds a listener to the engine's recorder."""
+    feed = Feed()
+    client.recorder.add_listener(feed)
+    audience = Audience(feed, client.stats, gate, lambda: _about(served))
+    routes = APIRouter(tags=["dashboard"], include_in_schema=False)
+    for path in FILES:
+        routes.add_api_route(path, _page(path), methods=["GET", "HEAD"])
+
+    @routes.get(PLOTLY_PATH)
+    async def script() -> Response:
+        found = plotly()
+        if found is None:
+            raise ApiError(f"Plots need plotly on the server: {INSTALL}", 404)
+        # The page asks for it with its version in the address, so it may be kept for ever.
+        return FileResponse(
+            found.script, media_type="text/javascript; charset=utf-8", headers=_SCRIPT_HEADERS
+        )
+
+    @routes.get("/dashboard/events")
+    async def events() -> Response:
+        return WatchResponse(audience)
+
+    return routes
+
+
+def _page(path: str) -> Callable[[Request], Awaitable[Response]]:
+    async def page(request: Request) -> Response:
+        found = asset(path)
+        headers = {**_PAGE_HEADERS, "etag": found.etag}
+        if request.headers.get("if-none-match") == found.etag:
+            return Response(status_code=304, headers=headers)
+        return Response(found.content, headers=headers, media_type=found.media_type)
+
+    return page
+
+
+def _about(served: ServedModel) -> dict[str, Any]:
+    found = plotly()
+    return {
+        "version": __version__,
+        "model": served.name,
+        "max_model_len": served.max_model_len,
+        "block_size": int(served.cache_labels.get("block_size", 0)),
+        "plotly": found.version if found is not None else None,
+        "install": INSTALL,
+    }
