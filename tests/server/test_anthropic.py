@@ -46,10 +46,22 @@ def test_a_message_holds_one_block_of_text_and_its_usage(server: Server) -> None
         "type": "message",
         "role": "assistant",
         "model": "wheel",
-        "content": [{"type": "text", "text": "the wheel turns"}],
+        "content": [{"type": "text", "text": "the wheel turns", "citations": None}],
         "stop_reason": "end_turn",
         "stop_sequence": None,
-        "usage": {"input_tokens": num_prompt, "output_tokens": 5},
+        "stop_details": None,
+        "container": None,
+        "usage": {
+            "input_tokens": num_prompt,
+            "cache_creation_input_tokens": None,
+            "cache_read_input_tokens": None,
+            "output_tokens": 5,
+            "output_tokens_details": None,
+            "server_tool_use": None,
+            "cache_creation": None,
+            "inference_geo": None,
+            "service_tier": None,
+        },
     }
 
 
@@ -66,15 +78,15 @@ def test_the_events_of_a_stream_come_in_order(server: Server) -> None:
     opened = events[0]["message"]
     assert (opened["type"], opened["role"], opened["content"]) == ("message", "assistant", [])
     assert opened["stop_reason"] is None
-    assert opened["usage"] == {"input_tokens": num_prompt, "output_tokens": 0}
-    assert events[1]["content_block"] == {"type": "text", "text": ""}
+    assert (opened["usage"]["input_tokens"], opened["usage"]["output_tokens"]) == (num_prompt, 0)
+    assert events[1]["content_block"] == {"type": "text", "text": "", "citations": None}
     blocks = [event for event in events if event["type"].startswith("content_block")]
     assert {event["index"] for event in blocks} == {0}
     texts = [event["delta"] for event in events if event["type"] == "content_block_delta"]
     assert {delta["type"] for delta in texts} == {"text_delta"}
     assert "".join(delta["text"] for delta in texts) == "the wheel turns"
-    assert events[-2]["delta"] == {"stop_reason": "end_turn", "stop_sequence": None}
-    assert events[-2]["usage"] == {"input_tokens": num_prompt, "output_tokens": 5}
+    assert (events[-2]["delta"]["stop_reason"], events[-2]["delta"]["stop_sequence"]) == ("end_turn", None)
+    assert (events[-2]["usage"]["input_tokens"], events[-2]["usage"]["output_tokens"]) == (num_prompt, 5)
 
 
 @pytest.mark.parametrize(
@@ -91,8 +103,8 @@ def test_why_it_ended_is_told_whole_and_streamed(
     body = message(server, **fields).json()
     assert (body["stop_reason"], body["stop_sequence"]) == ending
     last = named_events(message(server, stream=True, **fields))[-2]
-    assert last["delta"] == {"stop_reason": ending[0], "stop_sequence": ending[1]}
-    assert last["usage"] == body["usage"]
+    assert (last["delta"]["stop_reason"], last["delta"]["stop_sequence"]) == ending
+    assert last["usage"].items() <= body["usage"].items()
 
 
 def test_an_answer_without_words_has_no_block(server: Server) -> None:
@@ -353,8 +365,8 @@ def test_cached_tokens_are_parted_from_the_rest_only_where_the_server_allows_it(
         streamed = named_events(message(server, stream=True))[-2]["usage"]
     assert plain["input_tokens"] == parted["input_tokens"] + 2
     assert parted["cache_read_input_tokens"] == 2
-    assert "cache_read_input_tokens" not in plain
-    assert streamed == parted
+    assert plain["cache_read_input_tokens"] is None
+    assert streamed.items() <= parted.items()
 
 
 def test_a_silent_stream_is_kept_alive_by_pings() -> None:

@@ -30,11 +30,7 @@ def test_a_whole_answer_has_exactly_the_documented_shape(server: Server) -> None
             "prompt_tokens": num_prompt,
             "completion_tokens": 5,
             "total_tokens": num_prompt + 5,
-            "prompt_tokens_details": None,
-            "completion_tokens_details": None,
         },
-        "system_fingerprint": None,
-        "service_tier": None,
         "prompt_logprobs": None,
         "kv_transfer_params": None,
     }

@@ -12,20 +12,29 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from noria.server.protocol.chat import ChatCompletionRequest
-from noria.server.protocol.completions import CompletionRequest
+from noria.server.generation_routes import BODIES as MODELS
 from noria.server.protocol.unsupported import REFUSED, REFUSED_UNLESS
+from support_events import event_of
 from support_server import CHAT, TEXT, AsgiCall, FakeEngine, app_for
 
 FIELDS = sorted(
     {
-        *ChatCompletionRequest.model_fields,
-        *CompletionRequest.model_fields,
+        *(name for model in MODELS for name in model.model_fields),
         *REFUSED,
         *REFUSED_UNLESS,
     }
-    | {"response_format", "user", "metadata", "made_up", ""}
+    | {"response_format", "user", "metadata", "stop_sequences", "made_up", ""}
 )
+RESPONSE = {"model": "wheel", "input": "turn"}
+MESSAGE = {"model": "wheel", "max_tokens": 20, "messages": CHAT["messages"]}
+BASES: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": CHAT,
+    "/v1/completions": TEXT,
+    "/v1/responses": RESPONSE,
+    "/v1/messages": MESSAGE,
+    "/v1/messages/count_tokens": MESSAGE,
+}
+LAST_EVENTS = ("response.completed", "response.incomplete", "message_stop")
 
 NUMBERS = st.one_of(
     st.sampled_from([0, -1, 1, 2, 2**31, 2**63, 2**64 - 1, -(2**63), 0.0, -0.0, 1e-320, 1e308, 0.5, 1.0]),
@@ -50,7 +59,7 @@ VALUES = st.recursive(
     max_leaves=12,
 )
 PARTS = st.fixed_dictionaries(
-    {"type": st.sampled_from(["text", "thinking", "refusal", "image_url"])},
+    {"type": st.sampled_from(["text", "input_text", "output_text", "thinking", "refusal", "image_url"])},
     optional={"text": VALUES, "thinking": VALUES, "refusal": VALUES},
 )
 MESSAGES = st.lists(
@@ -64,6 +73,7 @@ MESSAGES = st.lists(
             ),
             "tool_call_id": VALUES,
             "reasoning": VALUES,
+            "type": st.one_of(st.just("message"), VALUES),
         },
     ),
     max_size=4,
@@ -72,12 +82,16 @@ BODIES = st.one_of(
     VALUES,
     st.builds(
         lambda base, changes, messages: {**base, **messages, **changes},
-        st.sampled_from([CHAT, TEXT, {}]),
+        st.sampled_from([*BASES.values(), {}]),
         st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=4),
-        st.one_of(st.just({}), st.fixed_dictionaries({"messages": MESSAGES})),
+        st.one_of(
+            st.just({}),
+            st.fixed_dictionaries({"messages": MESSAGES}),
+            st.fixed_dictionaries({"input": MESSAGES}),
+        ),
     ),
 )
-PATHS = st.sampled_from(["/v1/chat/completions", "/v1/completions"])
+PATHS = st.sampled_from(list(BASES))
 FUZZ = settings(
     deadline=None,
     max_examples=300,
@@ -106,18 +120,32 @@ def check(app: Any, path: str, body: bytes) -> None:
     content = b"".join(call.bodies)
     assert call.status in (200, 400, 404), content
     if call.status == 200:
-        if content.startswith(b"data: "):
-            assert content.endswith(b"data: [DONE]\n\n")
-            assert b'"error"' not in content
-        else:
-            assert "choices" in json.loads(content)
+        check_answer(content)
     else:
-        error = json.loads(content)["error"]
-        assert set(error) == {"message", "type", "param", "code"}
-        assert error["code"] == call.status
-        assert 0 < len(error["message"]) <= 2300
+        check_refusal(path, call.status, json.loads(content))
     switchboard = app.state.switchboard
     assert (switchboard.gate.num_inside, switchboard.bridge.num_open) == (0, 0)
+
+
+def check_answer(content: bytes) -> None:
+    if content.startswith(b"data: "):
+        assert content.endswith(b"data: [DONE]\n\n")
+        assert b'"error"' not in content
+    elif content.startswith(b"event: "):
+        assert event_of(content.decode().split("\n\n")[-2])["type"] in LAST_EVENTS
+    else:
+        assert json.loads(content).keys() & {"choices", "output", "content", "input_tokens"}
+
+
+def check_refusal(path: str, status: int, body: Any) -> None:
+    error = body["error"]
+    if path.startswith("/v1/messages"):
+        assert body["type"] == "error"
+        assert set(error) == {"type", "message"}
+    else:
+        assert set(error) == {"message", "type", "param", "code"}
+        assert error["code"] == status
+    assert 0 < len(error["message"]) <= 2300
 
 
 @FUZZ
@@ -129,7 +157,7 @@ def test_any_json_is_answered_or_refused(app: Any, path: str, body: Any) -> None
 @FUZZ
 @given(
     path=PATHS,
-    base=st.sampled_from([CHAT, TEXT]),
+    base=st.sampled_from(list(BASES.values())),
     cut=st.integers(0, 60),
     junk=st.binary(max_size=6),
     tail=st.booleans(),
@@ -141,15 +169,16 @@ def test_any_bytes_are_answered_or_refused(
     check(app, path, whole[:cut] + junk + (whole[cut:] if tail else b""))
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+@pytest.mark.parametrize("path", BASES)
 @pytest.mark.parametrize("depth", [50, 500, 1000])
 def test_deep_nesting_in_any_field_is_answered_or_refused(app: Any, path: str, depth: int) -> None:
-    base = CHAT if "chat" in path else TEXT
+    base = BASES[path]
     for opening, closing in (("[", "]"), ('{"a":', "}")):
         deep = opening * depth + "1" + closing * depth
         content = f'[{{"role": "assistant", "content": {deep}}}]'
         calls = f'[{{"role": "assistant", "content": "a", "tool_calls": {deep}}}]'
-        for name, value in [*((field, deep) for field in FIELDS), ("messages", content), ("messages", calls)]:
+        nested = [("messages", content), ("messages", calls), ("input", content)]
+        for name, value in [*((field, deep) for field in FIELDS), *nested]:
             rest = {key: value for key, value in base.items() if key != name}
             check(app, path, f"{json.dumps(rest)[:-1]}, {json.dumps(name)}: {value}}}".encode())
 
@@ -171,6 +200,11 @@ def test_a_great_many_bad_items_cost_one_error(app: Any) -> None:
         ("/v1/completions", "logit_bias", {str(i): "a" for i in range(count)}),
         ("/v1/chat/completions", "messages", [5] * count),
         ("/v1/completions", "made_up", [{}] * count),
+        ("/v1/responses", "input", [5] * count),
+        ("/v1/responses", "include", [5] * count),
+        ("/v1/responses", "tools", [5] * count),
+        ("/v1/messages", "messages", [5] * count),
+        ("/v1/messages", "system", [5] * count),
+        ("/v1/messages", "stop_sequences", [5] * count),
     ):
-        base = CHAT if "chat" in path else TEXT
-        check(app, path, orjson.dumps({**base, field: items}))
+        check(app, path, orjson.dumps({**BASES[path], field: items}))

@@ -75,9 +75,9 @@ def test_cached_tokens_are_told_only_where_the_server_allows_it(enabled: bool) -
 
     with serving(FakeEngine(script), enable_prompt_tokens_details=enabled) as server:
         expected = {"cached_tokens": 2} if enabled else None
-        assert server.complete(n=3).json()["usage"]["prompt_tokens_details"] == expected
+        assert server.complete(n=3).json()["usage"].get("prompt_tokens_details") == expected
         last = chunks(server.chat(stream=True, stream_options={"include_usage": True}))[-1]
-        assert last["usage"]["prompt_tokens_details"] == expected
+        assert last["usage"].get("prompt_tokens_details") == expected
 
 
 @st.composite

@@ -35,10 +35,10 @@ class AnthropicEncoder:
         self._tells_cached = tells_cached
         # Streams:
         self._is_open = False  # the block has begun
-        self._ending: dict[str, Any] = {}
+        self._ending = _ending(ChoiceResult(0))
 
     def begin(self) -> bytes:
-        message = self._message([], {"stop_reason": None, "stop_sequence": None})
+        message = self._message([], self._ending)
         return named_frame("message_start", {"message": message})
 
     def encode(self, event: ChoiceEvent) -> bytes:
@@ -50,8 +50,7 @@ class AnthropicEncoder:
         if self._is_open:
             return delta
         self._is_open = True
-        block = {"type": "text", "text": ""}
-        return named_frame("content_block_start", {"index": 0, "content_block": block}) + delta
+        return named_frame("content_block_start", {"index": 0, "content_block": _block("")}) + delta
 
     def end(self) -> bytes:
         stop = named_frame("content_block_stop", {"index": 0}) if self._is_open else b""
@@ -63,7 +62,7 @@ class AnthropicEncoder:
 
     def whole(self, choices: list[ChoiceResult]) -> dict[str, Any]:
         [said] = choices
-        content = [{"type": "text", "text": said.text}] if said.text else []
+        content = [_block(said.text)] if said.text else []
         return self._message(content, _ending(said))
 
     def _message(self, content: list[dict[str, Any]], ending: dict[str, Any]) -> dict[str, Any]:
@@ -74,24 +73,39 @@ class AnthropicEncoder:
             "model": self._head.model,
             "content": content,
             **ending,
-            "usage": self._usage(),
+            "usage": {
+                **self._usage(),
+                "cache_creation": None,
+                "inference_geo": None,
+                "service_tier": None,
+            },
         }
 
-    def _usage(self) -> dict[str, int]:
+    def _usage(self) -> dict[str, int | None]:
+        # The protocol wants every member, and counts what was cached apart.
         usage = self._turn.usage()
-        if not self._tells_cached:
-            return {"input_tokens": usage.num_prompt, "output_tokens": usage.num_output}
+        num_cached = usage.num_cached if self._tells_cached else 0
         return {
-            "input_tokens": usage.num_prompt - usage.num_cached,
-            "cache_read_input_tokens": usage.num_cached,
+            "input_tokens": usage.num_prompt - num_cached,
+            "cache_creation_input_tokens": None,
+            "cache_read_input_tokens": num_cached if self._tells_cached else None,
             "output_tokens": usage.num_output,
+            "output_tokens_details": None,
+            "server_tool_use": None,
         }
+
+
+def _block(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text, "citations": None}
 
 
 def _ending(said: ChoiceEvent | ChoiceResult) -> dict[str, Any]:
-    """Why the message ended."""
+    """Why the message ended, if it has."""
+    reason, sequence = None, None
     if said.finish == "length":
-        return {"stop_reason": "max_tokens", "stop_sequence": None}
-    if isinstance(said.stop_reason, str):
-        return {"stop_reason": "stop_sequence", "stop_sequence": said.stop_reason}
-    return {"stop_reason": "end_turn", "stop_sequence": None}
+        reason = "max_tokens"
+    elif isinstance(said.stop_reason, str):
+        reason, sequence = "stop_sequence", said.stop_reason
+    elif said.finish is not None:
+        reason = "end_turn"
+    return {"stop_reason": reason, "stop_sequence": sequence, "stop_details": None, "container": None}

@@ -55,12 +55,7 @@ class ChatEncoder:
 
     def whole(self, choices: list[ChoiceResult]) -> dict[str, Any]:
         body = self._reply.body("chat.completion", [self._choice(choice) for choice in choices])
-        body |= {
-            "system_fingerprint": None,
-            "service_tier": None,
-            "prompt_logprobs": None,
-            "kv_transfer_params": None,
-        }
+        body |= {"prompt_logprobs": None, "kv_transfer_params": None}
         if self._options.prompt_logprobs:
             body["prompt_logprobs"] = self._reply.prompt_logprobs(choices[0])
         if self._options.token_ids:

@@ -187,16 +187,16 @@ class Reply:
         return [None, *(self.names.prompt_entry(item) for item in result.prompt_logprobs)]
 
     def usage(self) -> dict[str, Any]:
-        """Of what has been said so far, as clients know it."""
+        """Of what has been said so far, as clients know it. Details are objects or not there, never null."""
         usage = self.turn.usage()
-        cached = {"cached_tokens": usage.num_cached} if self.options.cached_tokens else None
-        return {
+        told: dict[str, Any] = {
             "prompt_tokens": usage.num_prompt,
             "completion_tokens": usage.num_output,
             "total_tokens": usage.num_prompt + usage.num_output,
-            "prompt_tokens_details": cached,
-            "completion_tokens_details": None,
         }
+        if self.options.cached_tokens:
+            told["prompt_tokens_details"] = {"cached_tokens": usage.num_cached}
+        return told
 
     def chunk_usage(self) -> dict[str, Any]:
         """The member that a chunk tells usage with, where every chunk does."""

@@ -44,7 +44,7 @@ class ResponsesRequest(SharedFields):
     max_output_tokens: Whole | None = None
     stop: Text | list[Any] | None = None
     top_logprobs: Whole | None = None
-    include: list[Text] | None = None
+    include: list[Any] | None = None
     stream_options: dict[str, Any] | None = None
     previous_response_id: Text | None = None
     text: dict[str, Any] | None = None
