@@ -44,14 +44,14 @@ END_ID = 0
 Script = Callable[[GenerateRequest], list[Delta]]
 
 
-@lru_cache(maxsize=1)
-def tokenizer() -> Tokenizer:
+@lru_cache(maxsize=4)
+def tokenizer(template: str = CHAT_TEMPLATE) -> Tokenizer:
     return build_tokenizer(
         TokenizerSpec(
             vocabulary=gguf_of_byte_level(byte_level_reference()),
             bos_token_id=1,
             eos_token_ids=(END_ID,),
-            chat_templates=(("default", CHAT_TEMPLATE),),
+            chat_templates=(("default", template),),
         )
     )
 

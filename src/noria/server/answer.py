@@ -7,18 +7,28 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from noria.server.connection import while_connected
+from noria.server.encoders.pacing import paced
 from noria.server.encoders.reply import Encoder, gather
+from noria.server.protocol.fields import SharedFields
+from noria.server.service import Service
 from noria.server.sse import EventStream
 from noria.server.turn import Turn
 
 
-def stream(turn: Turn, encoder: Encoder, keep_alive_s: float) -> Response:
-    """The answer as it comes."""
-    return EventStream(turn, encoder, keep_alive_s)
+async def answer(
+    service: Service, request: Request, fields: SharedFields, turn: Turn, encoder: Encoder
+) -> Response:
+    """In one piece or, where the fields ask for it, as it comes.
+
+    Raises ApiError when the turn fails before anything is sent, ClientDisconnect when the client goes away.
+    """
+    if not fields.stream:
+        return await _whole(request, turn, encoder)
+    interval = fields.stream_interval or service.options.answers.stream_interval
+    return EventStream(turn, paced(encoder, interval), service.options.sse_keep_alive_interval)
 
 
-async def whole(request: Request, turn: Turn, encoder: Encoder) -> Response:
-    """The answer in one piece. Raises ApiError when the turn fails, ClientDisconnect when the client goes away."""
+async def _whole(request: Request, turn: Turn, encoder: Encoder) -> Response:
     try:
         choices = await while_connected(request.receive, gather(turn))
     finally:

@@ -7,7 +7,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from noria.sampling.params import SamplingParams
-from noria.server import answer
+from noria.server.answer import answer
+from noria.server.chat_options import template_variables
 from noria.server.chat_turn import Chat, begin_chat, encode_chat
 from noria.server.common_fields import check_shared, reply_head
 from noria.server.encoders.anthropic import AnthropicEncoder
@@ -21,27 +22,25 @@ from noria.tokenize.chat_template import ChatOptions
 
 async def create_message(service: Service, request: Request) -> Response:
     """Raises ApiError, RequestError or EngineError before anything is sent."""
-    fields = await read_body(request, MessagesRequest)
+    fields = await read_body(request, MessagesRequest, service.limits.max_json_depth)
     model = service.served.resolve(fields.model)
     check_fields(fields)
     check_shared(fields)
     params = _sampling(fields, service)
-    chat = _chat(fields)
+    chat = _chat(service, fields)
 
     head = reply_head(request, "msg_", model)
-    turn = await begin_chat(service, head.id, chat, params, fields.priority or 0, fields.cache_salt or "")
+    turn = await begin_chat(service, head.id, chat, params, fields)
     encoder = AnthropicEncoder(turn, head, service.options.enable_prompt_tokens_details)
-    if fields.stream:
-        return answer.stream(turn, encoder, service.options.sse_keep_alive_interval)
-    return await answer.whole(request, turn, encoder)
+    return await answer(service, request, fields, turn, encoder)
 
 
 async def count_message_tokens(service: Service, request: Request) -> Response:
     """How long a prompt the same fields would make. Raises ApiError or RequestError."""
-    fields = await read_body(request, CountTokensRequest)
+    fields = await read_body(request, CountTokensRequest, service.limits.max_json_depth)
     service.served.resolve(fields.model)
     check_fields(fields)
-    prompt = await encode_chat(service, _chat(fields))
+    prompt = await encode_chat(service, _chat(service, fields))
     return Response(orjson.dumps({"input_tokens": len(prompt)}), media_type="application/json")
 
 
@@ -56,12 +55,10 @@ def _sampling(fields: MessagesRequest, service: Service) -> SamplingParams:
     )
 
 
-def _chat(fields: CountTokensRequest) -> Chat:
+def _chat(service: Service, fields: CountTokensRequest) -> Chat:
     messages = chat_messages(fields.messages, fields.system)
-    variables = dict(fields.chat_template_kwargs or {})
     effort = (fields.output_config or {}).get("effort")
-    if effort is not None:
-        variables.setdefault("reasoning_effort", effort)
+    variables = template_variables(fields.chat_template_kwargs, effort, service.options.answers)
     # A last message by the assistant is the beginning of the answer.
     is_begun = bool(messages) and messages[-1]["role"] == "assistant"
     return Chat(messages, ChatOptions(continue_final_message=is_begun, template_kwargs=variables))

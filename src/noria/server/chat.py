@@ -6,17 +6,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from noria.sampling.params import SamplingParams
-from noria.server import answer
+from noria.server.answer import answer
 from noria.server.chat_options import chat_options
 from noria.server.chat_turn import Chat, begin_chat
-from noria.server.common_fields import check_common, reply_head, reply_over, stream_interval
+from noria.server.common_fields import check_common, reply_head, reply_over
 from noria.server.encoders.chat import ChatEncoder
-from noria.server.encoders.pacing import paced
 from noria.server.errors import ApiError
 from noria.server.protocol.body import read_body
 from noria.server.protocol.chat import ChatCompletionRequest
 from noria.server.protocol.messages import final_assistant_text, template_messages
-from noria.server.protocol.prompts import Truncation
 from noria.server.protocol.sampling import sampling_params
 from noria.server.service import Service
 
@@ -29,20 +27,12 @@ async def create_chat_completion(service: Service, request: Request) -> Response
     params = _sampling(fields, service)
     messages = template_messages(fields.messages)
     echoed = final_assistant_text(messages) if fields.echo else ""
-    chat = Chat(
-        messages,
-        chat_options(fields, service.options.answers),
-        bool(fields.add_special_tokens),
-        truncation=Truncation.of(fields.truncate_prompt_tokens, fields.truncation_side),
-    )
+    chat = Chat(messages, chat_options(fields, service.options.answers), bool(fields.add_special_tokens))
 
     head = reply_head(request, "chatcmpl-", model, fields.request_id)
-    turn = await begin_chat(service, head.id, chat, params, fields.priority or 0, fields.cache_salt or "")
+    turn = await begin_chat(service, head.id, chat, params, fields)
     encoder = ChatEncoder(reply_over(turn, service, fields, head, bool(fields.logprobs)), echoed)
-    if fields.stream:
-        paced_encoder = paced(encoder, stream_interval(fields, service))
-        return answer.stream(turn, paced_encoder, service.options.sse_keep_alive_interval)
-    return await answer.whole(request, turn, encoder)
+    return await answer(service, request, fields, turn, encoder)
 
 
 def _sampling(fields: ChatCompletionRequest, service: Service) -> SamplingParams:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from noria.config.answers import AnswerOptions
@@ -12,9 +13,7 @@ from noria.tokenize.chat_template import ChatOptions
 
 def chat_options(fields: ChatRendering, answers: AnswerOptions) -> ChatOptions:
     """Raises ApiError for a template that this server does not run, and for documents that are none."""
-    variables = {**(answers.default_chat_template_kwargs or {}), **(fields.chat_template_kwargs or {})}
-    if fields.reasoning_effort is not None:
-        variables.setdefault("reasoning_effort", fields.reasoning_effort)
+    variables = template_variables(fields.chat_template_kwargs, fields.reasoning_effort, answers)
     return ChatOptions(
         add_generation_prompt=fields.add_generation_prompt,
         continue_final_message=bool(fields.continue_final_message),
@@ -22,6 +21,16 @@ def chat_options(fields: ChatRendering, answers: AnswerOptions) -> ChatOptions:
         chat_template=_template(fields.chat_template, answers),
         template_kwargs=variables,
     )
+
+
+def template_variables(
+    stated: Mapping[str, Any] | None, reasoning_effort: str | None, answers: AnswerOptions
+) -> dict[str, Any]:
+    """What a request states, over what the server's operator does."""
+    variables = {**(answers.default_chat_template_kwargs or {}), **(stated or {})}
+    if reasoning_effort is not None:
+        variables.setdefault("reasoning_effort", reasoning_effort)
+    return variables
 
 
 def _template(asked: str | None, answers: AnswerOptions) -> str | None:

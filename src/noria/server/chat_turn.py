@@ -9,7 +9,8 @@ from typing import Any
 from noria.config.errors import RequestError
 from noria.sampling.params import SamplingParams
 from noria.server.errors import ApiError
-from noria.server.protocol.prompts import WHOLE_PROMPT, Truncation
+from noria.server.protocol.fields import SharedFields
+from noria.server.protocol.prompts import Truncation
 from noria.server.protocol.sampling import fit_to_context
 from noria.server.service import Service
 from noria.server.turn import Turn, TurnRequest
@@ -23,14 +24,12 @@ class Chat:
     """A chat, whatever protocol it was asked in.
 
     messages: as chat templates take them. field: what the protocol calls them, to blame it by.
-    truncation: how much of the prompt counts.
     """
 
     messages: Sequence[Mapping[str, Any]]
     options: ChatOptions
     add_special_tokens: bool = False
     field: str = _MESSAGES
-    truncation: Truncation = WHOLE_PROMPT
 
 
 async def encode_chat(service: Service, chat: Chat) -> tuple[int, ...]:
@@ -45,12 +44,7 @@ async def encode_chat(service: Service, chat: Chat) -> tuple[int, ...]:
 
 
 async def begin_chat(
-    service: Service,
-    reply_id: str,
-    chat: Chat,
-    params: SamplingParams,
-    priority: int = 0,
-    cache_salt: str = "",
+    service: Service, reply_id: str, chat: Chat, params: SamplingParams, fields: SharedFields
 ) -> Turn:
     """Start generating the chat's next message.
 
@@ -59,10 +53,12 @@ async def begin_chat(
     """
     max_model_len = service.served.max_model_len
     num_output = 1 if params.max_tokens is None else params.max_tokens
-    prompt = chat.truncation.apply(await encode_chat(service, chat), max_model_len - num_output)
+    truncation = Truncation.of(fields.truncate_prompt_tokens, fields.truncation_side)
+    prompt = truncation.apply(await encode_chat(service, chat), max_model_len - num_output)
     fitted = fit_to_context(params, len(prompt), max_model_len, chat.field)
     request_id = service.engine_request_id(reply_id)
-    return await service.begin(TurnRequest(request_id, (prompt,), (fitted,), priority, cache_salt))
+    asked = TurnRequest(request_id, (prompt,), (fitted,), fields.priority or 0, fields.cache_salt or "")
+    return await service.begin(asked)
 
 
 def _in_words_of(chat: Chat, error: ApiError | RequestError) -> ApiError | RequestError:

@@ -27,10 +27,6 @@ def check_common(fields: GenerationFields) -> None:
         raise ApiError("stream_options goes with `stream: true` only", param="stream_options")
     if fields.stream and fields.prompt_logprobs is not None:
         raise ApiError("prompt_logprobs cannot be streamed; leave `stream` out", param="prompt_logprobs")
-    if fields.stream_interval is not None and fields.stream_interval < 1:
-        raise ApiError(
-            f"stream_interval must be at least 1, got {fields.stream_interval}", param="stream_interval"
-        )
     check_shared(fields)
     if fields.request_id is not None and not is_request_id(fields.request_id):
         raise ApiError(
@@ -40,6 +36,10 @@ def check_common(fields: GenerationFields) -> None:
 
 def check_shared(fields: SharedFields) -> None:
     """Raises ApiError for values that no sampling parameter checks."""
+    if fields.stream_interval is not None and fields.stream_interval < 1:
+        raise ApiError(
+            f"stream_interval must be at least 1, got {fields.stream_interval}", param="stream_interval"
+        )
     salt = fields.cache_salt
     if salt is not None and not (0 < len(salt) <= _MAX_SALT and not set(salt) & set(_SALT_TABOO)):
         raise ApiError(
@@ -50,11 +50,6 @@ def check_shared(fields: SharedFields) -> None:
         raise ApiError(
             f"priority must be at least {-_MAX_PRIORITY} and below {_MAX_PRIORITY}", param="priority"
         )
-
-
-def stream_interval(fields: GenerationFields, service: Service) -> int:
-    """Tokens of a chunk."""
-    return fields.stream_interval or service.options.answers.stream_interval
 
 
 def reply_head(request: Request, prefix: str, model: str, stated_id: str | None = None) -> ReplyHead:

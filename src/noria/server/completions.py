@@ -10,11 +10,10 @@ from starlette.responses import Response
 
 from noria.sampling.params import SamplingParams
 from noria.sampling.validate import check_token_ids
-from noria.server import answer
-from noria.server.common_fields import check_common, reply_head, reply_over, stream_interval
+from noria.server.answer import answer
+from noria.server.common_fields import check_common, reply_head, reply_over
 from noria.server.encoders.completions import CompletionEncoder
 from noria.server.encoders.echo import EchoedPrompt
-from noria.server.encoders.pacing import paced
 from noria.server.errors import ApiError
 from noria.server.protocol.body import read_body
 from noria.server.protocol.completions import CompletionRequest
@@ -51,10 +50,7 @@ async def create_completion(service: Service, request: Request) -> Response:
     asked = TurnRequest(request_id, token_ids, fitted, fields.priority or 0, fields.cache_salt or "")
     turn = await service.begin(asked)
     encoder = CompletionEncoder(reply_over(turn, service, fields, head, fields.logprobs is not None), echoes)
-    if fields.stream:
-        paced_encoder = paced(encoder, stream_interval(fields, service))
-        return answer.stream(turn, paced_encoder, service.options.sse_keep_alive_interval)
-    return await answer.whole(request, turn, encoder)
+    return await answer(service, request, fields, turn, encoder)
 
 
 def _sampling(fields: CompletionRequest, service: Service) -> SamplingParams:

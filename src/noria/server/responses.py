@@ -8,7 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from noria.sampling.params import SamplingParams
-from noria.server import answer
+from noria.server.answer import answer
+from noria.server.chat_options import template_variables
 from noria.server.chat_turn import Chat, begin_chat
 from noria.server.common_fields import check_shared, reply_head
 from noria.server.encoders.reply import Reply, ReplyOptions
@@ -24,23 +25,24 @@ from noria.tokenize.chat_template import ChatOptions
 
 async def create_response(service: Service, request: Request) -> Response:
     """Raises ApiError, RequestError or EngineError before anything is sent."""
-    fields = await read_body(request, ResponsesRequest)
+    fields = await read_body(request, ResponsesRequest, service.limits.max_json_depth)
     model = service.served.resolve(fields.model)
     check_fields(fields)
     check_shared(fields)
     params = _sampling(fields, service)
-    chat = Chat(input_messages(fields.input, fields.instructions), _chat_options(fields), field="input")
+    effort = (fields.reasoning or {}).get("effort")
+    variables = template_variables(fields.chat_template_kwargs, effort, service.options.answers)
+    messages = input_messages(fields.input, fields.instructions)
+    chat = Chat(messages, ChatOptions(template_kwargs=variables), field="input")
 
     head = reply_head(request, "resp_", model)
-    turn = await begin_chat(service, head.id, chat, params, fields.priority or 0, fields.cache_salt or "")
+    turn = await begin_chat(service, head.id, chat, params, fields)
     options = ReplyOptions(
         cached_tokens=service.options.enable_prompt_tokens_details, logprobs=fields.wants_logprobs
     )
-    names = TokenNames(service.served.tokenizer, as_ids=False)
+    names = TokenNames(service.served.tokenizer, service.options.answers.return_tokens_as_token_ids)
     encoder = ResponsesEncoder(Reply(turn, head, options, names), _settings(fields, params))
-    if fields.stream:
-        return answer.stream(turn, encoder, service.options.sse_keep_alive_interval)
-    return await answer.whole(request, turn, encoder)
+    return await answer(service, request, fields, turn, encoder)
 
 
 def _sampling(fields: ResponsesRequest, service: Service) -> SamplingParams:
@@ -52,14 +54,6 @@ def _sampling(fields: ResponsesRequest, service: Service) -> SamplingParams:
         max_stop_strings=service.limits.max_stop_strings,
         spellings={"max_tokens": "max_output_tokens", "logprobs": "top_logprobs"},
     )
-
-
-def _chat_options(fields: ResponsesRequest) -> ChatOptions:
-    variables = dict(fields.chat_template_kwargs or {})
-    effort = (fields.reasoning or {}).get("effort")
-    if effort is not None:
-        variables.setdefault("reasoning_effort", effort)
-    return ChatOptions(template_kwargs=variables)
 
 
 def _settings(fields: ResponsesRequest, params: SamplingParams) -> dict[str, Any]:

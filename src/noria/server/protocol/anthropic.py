@@ -15,8 +15,13 @@ from noria.server.protocol.unsupported import REFUSED, refuse_or_pass_over, unsu
 _REFUSED = REFUSED | {
     "mcp_servers", "container", "output_format",
     "max_completion_tokens", "stop", "response_format", "logprobs", "top_logprobs", "prompt_logprobs", "echo",
+    "return_token_ids", "return_tokens_as_token_ids", "add_special_tokens", "continue_final_message",
 }  # fmt: skip
-_REFUSED_UNLESS: Mapping[str, tuple[Any, ...]] = {"n": (None, 1), "length_penalty": (None, 1)}
+_REFUSED_UNLESS: Mapping[str, tuple[Any, ...]] = {
+    "n": (None, 1),
+    "length_penalty": (None, 1),
+    "add_generation_prompt": (None, True),
+}
 _THINKING = ("enabled", "disabled", "adaptive")
 
 

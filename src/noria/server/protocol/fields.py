@@ -55,6 +55,9 @@ class SharedFields(BaseModel):
     ignore_eos: Switch | None = None
     skip_special_tokens: Switch | None = None
     stream: Switch | None = None
+    stream_interval: Whole | None = None
+    truncate_prompt_tokens: Whole | None = None
+    truncation_side: Text | None = None
     cache_salt: Text | None = None
     priority: Whole | None = None
 
@@ -67,10 +70,7 @@ class GenerationFields(SharedFields):
     stop: Text | list[Any] | None = None
     prompt_logprobs: Whole | None = None
     stream_options: StreamOptions | None = None
-    stream_interval: Whole | None = None
     echo: Switch | None = None
-    truncate_prompt_tokens: Whole | None = None
-    truncation_side: Text | None = None
     add_special_tokens: Switch | None = None
     return_token_ids: Switch | None = None
     return_tokens_as_token_ids: Switch | None = None

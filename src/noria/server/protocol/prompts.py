@@ -80,9 +80,6 @@ class Truncation:
         return tuple(token_ids[-most:] if self.keeps_end else token_ids[:most])
 
 
-WHOLE_PROMPT = Truncation()
-
-
 def checked_ids(value: Any, field: str) -> tuple[int, ...]:
     """A list of token ids. Raises ApiError that blames `field`."""
     if not isinstance(value, list):

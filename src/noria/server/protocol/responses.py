@@ -30,9 +30,14 @@ _MAX_METADATA = 16
 
 _REFUSED = REFUSED | {
     "background", "conversation", "prompt", "moderation",
-    "max_tokens", "max_completion_tokens", "response_format", "logprobs", "prompt_logprobs", "echo",
+    "max_tokens", "max_completion_tokens", "messages", "response_format", "logprobs", "prompt_logprobs", "echo",
+    "return_token_ids", "return_tokens_as_token_ids", "add_special_tokens", "continue_final_message",
 }  # fmt: skip
-_REFUSED_UNLESS: Mapping[str, tuple[Any, ...]] = {"n": (None, 1), "length_penalty": (None, 1)}
+_REFUSED_UNLESS: Mapping[str, tuple[Any, ...]] = {
+    "n": (None, 1),
+    "length_penalty": (None, 1),
+    "add_generation_prompt": (None, True),
+}
 
 
 class ResponsesRequest(SharedFields):
