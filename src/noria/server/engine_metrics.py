@@ -43,6 +43,14 @@ _HISTOGRAM_TEXTS = {
     "request_prefill_kv_computed_tokens": "Prompt tokens computed, not found in the prefix cache.",
 }
 
+# What some metrics were called in older servers.
+LEGACY_NAMES = {
+    "kv_cache_usage_perc": "gpu_cache_usage_perc",
+    "inter_token_latency_seconds": "time_per_output_token_seconds",
+    "prefix_cache_queries": "gpu_prefix_cache_queries",
+    "prefix_cache_hits": "gpu_prefix_cache_hits",
+}
+
 _COUNTER_TEXTS = {
     "prefix_cache_queries": "Tokens looked up in the prefix cache.",
     "prefix_cache_hits": "Tokens found in the prefix cache.",
@@ -96,6 +104,7 @@ class EngineMetrics(Collector):
 
     model_name, engine: the labels of every series. stats: the engine's latest snapshot.
     cache_labels: settings of the cache, as `cache_config_info` shows them.
+    second_names: under which metrics are exported as well, by their names.
     """
 
     def __init__(
@@ -104,11 +113,13 @@ class EngineMetrics(Collector):
         max_model_len: int,
         stats: Callable[[], EngineStats],
         cache_labels: Mapping[str, str],
+        second_names: Mapping[str, str] | None = None,
         engine: str = "0",
     ) -> None:
         self._labels = {"model_name": model_name, "engine": engine}
         self._stats = stats
         self._cache_labels = {**cache_labels, "engine": engine}
+        self._second_names = dict(second_names or {})
         self._lock = threading.Lock()
         self._totals = _Totals()
         self._histograms = _histograms(max_model_len)
@@ -197,7 +208,11 @@ class EngineMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         with self._lock:
             families = [*self._gauges(), *self._counters(), *self._histogram_families()]
-        yield from families
+        for family in families:
+            yield family
+            second_name = self._second_names.get(family.name.removeprefix("vllm:"))
+            if second_name is not None:
+                yield _renamed(family, f"vllm:{second_name}")
 
     def _gauges(self) -> Iterator[Metric]:
         stats = self._stats()
@@ -232,6 +247,7 @@ class EngineMetrics(Collector):
             yield family
         num_cached = counters["prompt_tokens_cached"]
         sources = {"local_compute": counters["prompt_tokens"] - num_cached, "local_cache_hit": num_cached}
+        sources["external_kv_transfer"] = 0  # none comes from another server
         yield self._by(
             "prompt_tokens_by_source", "Prompt tokens by where their KV came from.", "source", sources
         )
@@ -250,3 +266,11 @@ class EngineMetrics(Collector):
             family = HistogramMetricFamily(f"vllm:{name}", _HISTOGRAM_TEXTS[name], labels=list(self._labels))
             family.add_metric(list(self._labels.values()), histogram.buckets(), histogram.sum)
             yield family
+
+
+def _renamed(family: Metric, name: str) -> Metric:
+    renamed = Metric(name, family.documentation, family.type)
+    renamed.samples = [
+        sample._replace(name=name + sample.name.removeprefix(family.name)) for sample in family.samples
+    ]
+    return renamed
