@@ -75,6 +75,61 @@ def test_names_and_labels_are_those_on_the_list(running: Server) -> None:
     assert described(running.get("/metrics").text) == NAMES.read_text().splitlines()
 
 
+def test_old_names_are_exported_where_they_are_asked_for_and_say_the_same() -> None:
+    model = served_model(vocab_size=50, max_model_len=256)
+    with serving(real_engine(), model=model, legacy_metrics=True) as server:
+        for _ in range(2):
+            server.complete(prompt=list(range(21)), max_tokens=4, ignore_eos=True)
+        seen = scrape(server)
+        lines = described(server.get("/metrics").text)
+    old = sorted(set(lines) - set(NAMES.read_text().splitlines()))
+    labels = "{engine,model_name}"
+    assert old == [
+        f"vllm:gpu_cache_usage_perc{labels} gauge",
+        f"vllm:gpu_prefix_cache_hits_total{labels} counter",
+        f"vllm:gpu_prefix_cache_queries_total{labels} counter",
+        "vllm:time_per_output_token_seconds_bucket{engine,le,model_name} histogram",
+        f"vllm:time_per_output_token_seconds_count{labels} histogram",
+        f"vllm:time_per_output_token_seconds_sum{labels} histogram",
+    ]
+    assert seen("gpu_prefix_cache_hits_total") == seen("prefix_cache_hits_total") == 20
+    assert seen("gpu_prefix_cache_queries_total") == seen("prefix_cache_queries_total") == 42
+    assert seen("time_per_output_token_seconds_count") == 6
+    for bound in ("0.01", "80.0", "+Inf"):
+        expected = seen("inter_token_latency_seconds_bucket", le=bound)
+        assert seen("time_per_output_token_seconds_bucket", le=bound) == expected
+
+
+BUCKETS = {
+    "e2e_request_latency_seconds": ".3 .5 .8 1 1.5 2 2.5 5 10 15 20 30 40 50 60 120 240 480 960 1920 7680",
+    "time_to_first_token_seconds": ".001 .005 .01 .02 .04 .06 .08 .1 .25 .5 .75 1 2.5 5 7.5 10 20 40 80 160 640 2560",
+    "inter_token_latency_seconds": ".01 .025 .05 .075 .1 .15 .2 .3 .4 .5 .75 1 2.5 5 7.5 10 20 40 80",
+    "request_time_per_output_token_seconds": ".01 .025 .05 .075 .1 .15 .2 .3 .4 .5 .75 1 2.5 5 7.5 10 20 40 80",
+    "iteration_tokens_total": "1 8 16 32 64 128 256 512 1024 2048 4096 8192 16384",
+    "request_params_n": "1 2 5 10 20",
+    "request_num_preemptions": "1 2 3 4 5 10 20",
+    "request_prompt_tokens": "1 2 5 10 20 50 100 200",
+    "request_prefill_kv_computed_tokens": "1 2 5 10 20 50 100 200",
+}
+
+
+@pytest.mark.parametrize("name", BUCKETS)
+def test_buckets_are_those_that_dashboards_expect(running: Server, name: str) -> None:
+    found = [
+        sample.labels["le"]
+        for family in scrape(running).families
+        for sample in family.samples
+        if sample.name == f"vllm:{name}_bucket"
+    ]
+    assert found == [*(str(float(bound)) for bound in BUCKETS[name].split()), "+Inf"]
+
+
+def test_waiting_for_room_and_waiting_for_anything_are_told_apart(running: Server) -> None:
+    seen = scrape(running)
+    assert seen("num_requests_waiting_by_reason", reason="capacity") == 0
+    assert seen("num_requests_waiting_by_reason", reason="deferred") == 0
+
+
 def test_the_process_is_measured_too(running: Server) -> None:
     text = running.get("/metrics").text
     for name in ("process_resident_memory_bytes", "python_gc_collections_total"):
@@ -134,6 +189,7 @@ def test_cached_prompt_tokens_are_part_of_all_and_told_apart(running: Server) ->
     assert seen("prompt_tokens_total") == 3 * 21
     assert seen("prompt_tokens_by_source_total", source="local_cache_hit") == cached
     assert seen("prompt_tokens_by_source_total", source="local_compute") == 3 * 21 - cached
+    assert seen("prompt_tokens_by_source_total", source="external_kv_transfer") == 0
     assert seen("prefix_cache_hits_total") == cached
     assert seen("prefix_cache_queries_total") == 3 * 21
     assert seen("request_prefill_kv_computed_tokens_sum") == 3 * 21 - cached

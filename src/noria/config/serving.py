@@ -10,6 +10,7 @@ from noria.config.asked import EngineOptions
 from noria.config.connections import ConnectionOptions
 from noria.config.limits import LimitOptions
 from noria.config.logs import LogOptions
+from noria.config.observing import ObservingOptions
 from noria.config.option import REAL, SWITCH, WHOLE, Several, check_values, option
 
 
@@ -76,6 +77,7 @@ class ServerOptions:
     connections: ConnectionOptions = field(default_factory=ConnectionOptions)
     limits: LimitOptions = field(default_factory=LimitOptions)
     logs: LogOptions = field(default_factory=LogOptions)
+    observing: ObservingOptions = field(default_factory=ObservingOptions)
 
     def __post_init__(self) -> None:
         check_values(self)

@@ -21,8 +21,9 @@ from noria.engine.client import EngineClient
 from noria.server.bridge import Bridge
 from noria.server.control_routes import AbortRequest, control_routes
 from noria.server.dashboard.routes import dashboard_routes
-from noria.server.engine_metrics import EngineMetrics
+from noria.server.engine_metrics import LEGACY_NAMES, EngineMetrics
 from noria.server.errors import ApiError, answer_error, answer_http_exception
+from noria.server.exporting import Traces, traces_of
 from noria.server.exposition import Exposition
 from noria.server.gate import Gate
 from noria.server.generation_routes import BODIES as GENERATION_BODIES
@@ -70,18 +71,25 @@ def create_app(
     """
     limits = limits or Limits.of(options.limits)
     served = served.with_defaults(options.answers.override_generation_config or {})
-    bridge = Bridge(client)
+    traces = traces_of(options.observing, served.name)
+    bridge = Bridge(traces.watch(client))
     gate = Gate()
     watch = Watch(Heartbeat(client.stats, limits.engine_hang_s, time.monotonic), bridge)
     http_metrics = HttpMetrics(served.name)
-    engine_metrics = EngineMetrics(served.name, served.max_model_len, client.stats, served.cache_labels)
+    engine_metrics = EngineMetrics(
+        served.name,
+        served.max_model_len,
+        client.stats,
+        served.cache_labels,
+        LEGACY_NAMES if options.observing.legacy_metrics else {},
+    )
     client.recorder.add_listener(engine_metrics)
     service = Service(served, options, limits, bridge, http_metrics)
 
     app = FastAPI(
         title="Noria",
         version=__version__,
-        lifespan=_lifespan(watch, service),
+        lifespan=_lifespan(watch, service, traces),
         redirect_slashes=False,
         openapi_url=None if options.connections.disable_fastapi_docs else "/openapi.json",
     )
@@ -98,6 +106,7 @@ def create_app(
     app.add_exception_handler(HTTPException, answer_http_exception)
     app.add_middleware(LoadReportMiddleware, stats=client.stats)
     _wrap(app, options, limits, gate, http_metrics)
+    traces.install(app)
     bodies: list[type[BaseModel]] = [*GENERATION_BODIES, *TOKENIZATION_BODIES, AbortRequest]
     app.openapi = openapi_with(app, bodies)  # type: ignore[method-assign]
     return app
@@ -129,7 +138,7 @@ def _wrap(
 
 
 def _lifespan(
-    watch: Watch, service: Service
+    watch: Watch, service: Service, traces: Traces
 ) -> Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]:
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -139,5 +148,6 @@ def _lifespan(
         finally:
             looking.cancel()
             service.close()
+            traces.close()
 
     return lifespan

@@ -1,0 +1,32 @@
+"""What a user may ask of what the server tells about itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from noria.config.option import SWITCH, check_values, option
+
+
+@dataclass(frozen=True, slots=True)
+class ObservingOptions:
+    """Metrics are always there, at /metrics; traces are sent where they are asked for."""
+
+    TITLE: ClassVar[str] = "Metrics and traces"
+
+    legacy_metrics: bool = option(
+        False,
+        "Export some metrics under the names that they had in older servers too: gpu_cache_usage_perc, "
+        "time_per_output_token_seconds, gpu_prefix_cache_queries, gpu_prefix_cache_hits. For dashboards that still "
+        "ask for them.",
+        SWITCH,
+    )
+    otlp_traces_endpoint: str | None = option(
+        None,
+        "Address that takes OpenTelemetry traces over HTTP, as http://127.0.0.1:4318/v1/traces; a span for each "
+        "request that generates goes there, without any text. Needs noria[otel]; OTEL_* settings hold.",
+        default_words="no traces",
+    )
+
+    def __post_init__(self) -> None:
+        check_values(self)
