@@ -22,7 +22,7 @@ from noria.tokenize.chat_template import ChatOptions
 
 async def create_message(service: Service, request: Request) -> Response:
     """Raises ApiError, RequestError or EngineError before anything is sent."""
-    fields = await read_body(request, MessagesRequest, service.limits.max_json_depth)
+    fields = await read_body(request, MessagesRequest)
     model = service.served.resolve(fields.model)
     check_fields(fields)
     check_shared(fields)
@@ -37,7 +37,7 @@ async def create_message(service: Service, request: Request) -> Response:
 
 async def count_message_tokens(service: Service, request: Request) -> Response:
     """How long a prompt the same fields would make. Raises ApiError or RequestError."""
-    fields = await read_body(request, CountTokensRequest, service.limits.max_json_depth)
+    fields = await read_body(request, CountTokensRequest)
     service.served.resolve(fields.model)
     check_fields(fields)
     prompt = await encode_chat(service, _chat(service, fields))

@@ -108,7 +108,7 @@ def create_app(
     _wrap(app, options, limits, gate, http_metrics)
     traces.install(app)
     bodies: list[type[BaseModel]] = [*GENERATION_BODIES, *TOKENIZATION_BODIES, AbortRequest]
-    app.openapi = openapi_with(app, bodies)  # type: ignore[method-assign]
+    app.openapi = openapi_with(app, bodies, served.names)  # type: ignore[method-assign]
     return app
 
 

@@ -21,7 +21,7 @@ from noria.server.service import Service
 
 async def create_chat_completion(service: Service, request: Request) -> Response:
     """Raises ApiError, RequestError or EngineError before anything is sent."""
-    fields = await read_body(request, ChatCompletionRequest, service.limits.max_json_depth)
+    fields = await read_body(request, ChatCompletionRequest)
     model = service.served.resolve(fields.model)
     check_common(fields)
     params = _sampling(fields, service)

@@ -27,7 +27,7 @@ _DEFAULT_MAX_TOKENS = 16
 
 async def create_completion(service: Service, request: Request) -> Response:
     """Raises ApiError, RequestError or EngineError before anything is sent."""
-    fields = await read_body(request, CompletionRequest, service.limits.max_json_depth)
+    fields = await read_body(request, CompletionRequest)
     model = service.served.resolve(fields.model)
     check_common(fields)
     params = _sampling(fields, service)

@@ -11,15 +11,18 @@ from pydantic.json_schema import models_json_schema
 
 _REF = "#/components/schemas/{model}"
 
-# What any route may answer besides its own.
+# What any route may answer besides its own, and what one with a body may.
 _ERRORS = {
-    400: "The request is at fault; `error.param` names the field where it is one.",
     401: "The server wants an API key.",
     404: "There is no such thing here.",
-    413: "The body is larger than the server reads.",
-    429: "The key's own limits; try after `Retry-After` seconds.",
     500: "A fault of the server's.",
     503: "The server takes no work now; try after `Retry-After` seconds.",
+}
+_BODY_ERRORS = {
+    400: "The request is at fault; `error.param` names the field where it is one.",
+    413: "The body is larger than the server reads.",
+    429: "The key's own limits; try after `Retry-After` seconds.",
+    504: "The request's deadline passed.",
 }
 
 
@@ -40,8 +43,13 @@ def describe_body(model: type[BaseModel]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
-def openapi_with(app: FastAPI, models: Sequence[type[BaseModel]]) -> Callable[[], dict[str, Any]]:
-    """An `app.openapi` whose components hold the models that `describe_body` refers to."""
+def openapi_with(
+    app: FastAPI, models: Sequence[type[BaseModel]], served_names: Sequence[str]
+) -> Callable[[], dict[str, Any]]:
+    """An `app.openapi` whose components hold the models that `describe_body` refers to.
+
+    served_names: what a request's `model` may be.
+    """
     make = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -53,11 +61,20 @@ def openapi_with(app: FastAPI, models: Sequence[type[BaseModel]]) -> Callable[[]
             )
             components = schema.setdefault("components", {}).setdefault("schemas", {})
             components.update(definitions["$defs"])
+            _name_models(components, served_names)
             _describe_errors(schema)
         assert app.openapi_schema is not None
         return app.openapi_schema
 
     return openapi
+
+
+def _name_models(components: dict[str, Any], names: Sequence[str]) -> None:
+    for component in components.values():
+        model = component.get("properties", {}).get("model")
+        for kind in () if model is None else model.get("anyOf", [model]):
+            if kind.get("type") == "string":
+                kind["enum"] = list(names)
 
 
 def _describe_errors(schema: dict[str, Any]) -> None:
@@ -66,7 +83,8 @@ def _describe_errors(schema: dict[str, Any]) -> None:
         for operation in operations.values():
             # The framework documents its own error for every path parameter; what this server answers is 400.
             operation["responses"].pop("422", None)
-            for status, description in _ERRORS.items():
+            errors = _ERRORS | (_BODY_ERRORS if "requestBody" in operation else {})
+            for status, description in errors.items():
                 answer = {"description": description, "content": content}
                 operation["responses"].setdefault(str(status), answer)
     for name in ("HTTPValidationError", "ValidationError"):

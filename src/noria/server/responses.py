@@ -25,7 +25,7 @@ from noria.tokenize.chat_template import ChatOptions
 
 async def create_response(service: Service, request: Request) -> Response:
     """Raises ApiError, RequestError or EngineError before anything is sent."""
-    fields = await read_body(request, ResponsesRequest, service.limits.max_json_depth)
+    fields = await read_body(request, ResponsesRequest)
     model = service.served.resolve(fields.model)
     check_fields(fields)
     check_shared(fields)

@@ -21,7 +21,7 @@ from noria.server.service import Service
 
 async def tokenize(service: Service, request: Request) -> Response:
     """The ids that a text completion or a chat with these fields would be made from. Raises ApiError, RequestError."""
-    fields = await read_body(request, TokenizeRequest, service.limits.max_json_depth)
+    fields = await read_body(request, TokenizeRequest)
     service.served.resolve(fields.model)
     refuse_or_pass_over(fields.model_extra or {}, (), {})
     if (fields.prompt is None) == (fields.messages is None):
@@ -40,7 +40,7 @@ async def tokenize(service: Service, request: Request) -> Response:
 
 async def detokenize(service: Service, request: Request) -> Response:
     """The text of ids, special tokens written out, so that tokenizing it gives them again. Raises as tokenize does."""
-    fields = await read_body(request, DetokenizeRequest, service.limits.max_json_depth)
+    fields = await read_body(request, DetokenizeRequest)
     service.served.resolve(fields.model)
     refuse_or_pass_over(fields.model_extra or {}, (), {})
     token_ids = checked_ids(fields.tokens, "tokens")

@@ -104,6 +104,8 @@ def _ending(said: ChoiceEvent | ChoiceResult) -> dict[str, Any]:
     reason, sequence = None, None
     if said.finish == "length":
         reason = "max_tokens"
+    elif said.finish == "abort":
+        reason = "pause_turn"  # of what clients know, the one that promises no end
     elif isinstance(said.stop_reason, str):
         reason, sequence = "stop_sequence", said.stop_reason
     elif said.finish is not None:

@@ -94,13 +94,15 @@ class ResponsesEncoder:
         return added + self._event("response.content_part.added", item_id=self._item_id, **_PLACE, part=part)
 
     def _ended(self, said: ChoiceResult) -> dict[str, Any]:
-        status = "incomplete" if said.finish == "length" else "completed"
+        status = "completed" if said.finish == "stop" else "incomplete"
         response = self._response(status, [self._item(status, [self._part(said)])])
         response["usage"] = self._usage()
         if status == "completed":
             response["completed_at"] = int(time.time())
         else:
-            response["incomplete_details"] = {"reason": "max_output_tokens"}
+            # An aborted answer has none of the reasons that clients know.
+            reason = {"reason": "max_output_tokens"} if said.finish == "length" else None
+            response["incomplete_details"] = reason
         return response
 
     def _response(self, status: str, output: list[dict[str, Any]]) -> dict[str, Any]:

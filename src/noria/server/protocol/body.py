@@ -25,15 +25,13 @@ _STRING = re.compile(rb'"[^"]*"')
 Model = TypeVar("Model", bound=BaseModel)
 
 
-async def read_body(request: Request, model: type[Model], max_depth: int = 128) -> Model:
-    """The body as a `model`. Raises ApiError (400) that names the faults, the first ten of them.
-
-    max_depth: most objects and lists inside one another.
-    """
+async def read_body(request: Request, model: type[Model]) -> Model:
+    """The body as a `model`. Raises ApiError (400) that names the faults, the first ten of them."""
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != "application/json" and not content_type.endswith("+json"):
         raise ApiError("The body must be JSON, with `Content-Type: application/json`.")
     body = await request.body()
+    max_depth = request.app.state.switchboard.limits.max_json_depth
     if is_deeper(body, max_depth):
         raise ApiError(
             f"The body is nested too deeply: at most {max_depth} objects and lists inside one another."

@@ -9,29 +9,69 @@ from noria.server.errors import ApiError
 ROLES = ("system", "developer", "user", "assistant", "tool")
 _REASONING = ("reasoning", "reasoning_content")
 
+
+def _part_schema(kind: str, field: str) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "required": ["type", field],
+        "properties": {"type": {"const": kind}, field: {"type": "string"}},
+    }
+
+
+_CONTENT = {
+    "anyOf": [
+        {"type": "string"},
+        {
+            "type": "array",
+            "items": {
+                "anyOf": [
+                    _part_schema("text", "text"),
+                    _part_schema("refusal", "refusal"),
+                    _part_schema("thinking", "thinking"),
+                ]
+            },
+        },
+    ]
+}
+_TOOL_CALLS = {
+    "type": ["array", "null"],
+    "items": {
+        "type": "object",
+        "required": ["function"],
+        "properties": {
+            "function": {
+                "type": "object",
+                "required": ["name"],
+                "properties": {"name": {"type": "string"}},
+            }
+        },
+    },
+}
 MESSAGES_SCHEMA = {
     "type": "array",
     "minItems": 1,
     "items": {
-        "type": "object",
-        "required": ["role"],
-        "properties": {
-            "role": {"enum": list(ROLES)},
-            "content": {
-                "anyOf": [
-                    {"type": "string"},
-                    {
-                        "type": "array",
-                        "items": {
-                            "type": "object",
-                            "required": ["type"],
-                            "properties": {"type": {"enum": ["text", "refusal", "thinking"]}},
-                        },
-                    },
-                    {"type": "null"},
-                ]
+        "anyOf": [
+            {
+                "type": "object",
+                "required": ["role", "content"],
+                "properties": {
+                    "role": {"enum": [role for role in ROLES if role != "assistant"]},
+                    "content": _CONTENT,
+                },
             },
-        },
+            {
+                "type": "object",
+                "required": ["role"],
+                "properties": {
+                    "role": {"const": "assistant"},
+                    "content": {"anyOf": [*_CONTENT["anyOf"], {"type": "null"}]},
+                    "reasoning": {"type": ["string", "null"]},
+                    "reasoning_content": {"type": ["string", "null"]},
+                    "tool_calls": _TOOL_CALLS,
+                },
+            },
+        ]
     },
 }
 

@@ -85,9 +85,9 @@ def checked_ids(value: Any, field: str) -> tuple[int, ...]:
     if not isinstance(value, list):
         raise ApiError(f"{field} must be a list of token ids, got {_name(value)}", param=field)
     for token_id in value:
-        if type(token_id) is not int:  # bool is an int to isinstance
+        if not _is_id(token_id):
             raise ApiError(f"{field} must hold token ids; {_name(token_id)} is none", param=field)
-    return tuple(value)
+    return tuple(map(int, value))
 
 
 def _checked(item: Any, kind: type) -> Prompt:
@@ -98,9 +98,14 @@ def _checked(item: Any, kind: type) -> Prompt:
     if isinstance(item, str):
         return item
     for token_id in item:
-        if type(token_id) is not int:  # bool is an int to isinstance
+        if not _is_id(token_id):
             raise ApiError(f"{_KINDS}; {_name(token_id)} is not a token id", param="prompt")
-    return tuple(item)
+    return tuple(map(int, item))
+
+
+def _is_id(value: Any) -> bool:
+    # bool is an int to isinstance. JSON knows no whole numbers: 10.0 is as good a 10 as any.
+    return type(value) is int or (isinstance(value, float) and value.is_integer())
 
 
 def _name(value: Any) -> str:
