@@ -11,7 +11,7 @@ from noria.config.connections import ConnectionOptions
 from noria.config.limits import LimitOptions
 from noria.config.logs import LogOptions
 from noria.config.observing import ObservingOptions
-from noria.config.option import REAL, SWITCH, WHOLE, Several, check_values, option
+from noria.config.option import PATH, REAL, SWITCH, WHOLE, Several, check_values, option
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,22 @@ class ServerOptions:
         fallbacks=("VLLM_API_KEY",),
         secret=True,
         default_words="no key needed",
+    )
+    api_keys_file: str | None = option(
+        None,
+        "File of more keys, YAML or JSON: `name: key`, or `name: {key: KEY, weight: 2, max_concurrent: 8, "
+        "tokens_per_minute: 60000}`. It is read again whenever it changes; one that cannot be read changes nothing.",
+        PATH,
+        default_words="no file",
+    )
+    request_timeout: float | None = option(
+        None,
+        "Seconds that a request may take which states no time itself (`X-Request-Timeout` or `request_timeout`). When "
+        "they are over it ends, waiting or running.",
+        REAL,
+        low=0,
+        low_is_open=True,
+        default_words="no limit",
     )
     served_model_name: tuple[str, ...] = option(
         (),

@@ -41,7 +41,7 @@ def request_log(options: LogOptions, tokenizer: Tokenizer) -> Callable[[TurnRequ
                 number,
                 len(prompt),
                 params,
-                request.priority,
+                request.terms.priority,
                 text,
             )
 

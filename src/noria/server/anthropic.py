@@ -30,7 +30,7 @@ async def create_message(service: Service, request: Request) -> Response:
     chat = _chat(service, fields)
 
     head = reply_head(request, "msg_", model)
-    turn = await begin_chat(service, head.id, chat, params, fields)
+    turn = await begin_chat(service, request, head.id, chat, params, fields)
     encoder = AnthropicEncoder(turn, head, service.options.enable_prompt_tokens_details)
     return await answer(service, request, fields, turn, encoder)
 

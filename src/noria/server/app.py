@@ -30,6 +30,7 @@ from noria.server.generation_routes import BODIES as GENERATION_BODIES
 from noria.server.generation_routes import generation_routes
 from noria.server.health import Heartbeat, Watch
 from noria.server.http_metrics import HttpMetrics
+from noria.server.keys import KeyRing
 from noria.server.limits import Limits
 from noria.server.load_report import LoadReportMiddleware
 from noria.server.middleware import (
@@ -68,6 +69,7 @@ def create_app(
     """The ASGI application that serves one engine.
 
     timeline: makes a Chrome trace of the engine's recent steps and requests.
+    Raises ConfigError for a bad file of API keys.
     """
     limits = limits or Limits.of(options.limits)
     served = served.with_defaults(options.answers.override_generation_config or {})
@@ -85,11 +87,12 @@ def create_app(
     )
     client.recorder.add_listener(engine_metrics)
     service = Service(served, options, limits, bridge, http_metrics)
+    keys = KeyRing(options.api_key, options.api_keys_file, limits.keys_look_every_s)
 
     app = FastAPI(
         title="Noria",
         version=__version__,
-        lifespan=_lifespan(watch, service, traces),
+        lifespan=_lifespan(watch, keys, service, traces),
         redirect_slashes=False,
         openapi_url=None if options.connections.disable_fastapi_docs else "/openapi.json",
     )
@@ -105,7 +108,7 @@ def create_app(
         app.add_exception_handler(kind, answer_error)
     app.add_exception_handler(HTTPException, answer_http_exception)
     app.add_middleware(LoadReportMiddleware, stats=client.stats)
-    _wrap(app, options, limits, gate, http_metrics)
+    _wrap(app, options, keys, limits, gate, http_metrics)
     traces.install(app)
     bodies: list[type[BaseModel]] = [*GENERATION_BODIES, *TOKENIZATION_BODIES, AbortRequest]
     app.openapi = openapi_with(app, bodies, served.names)  # type: ignore[method-assign]
@@ -113,13 +116,18 @@ def create_app(
 
 
 def _wrap(
-    app: FastAPI, options: ServerOptions, limits: Limits, gate: Gate, http_metrics: HttpMetrics
+    app: FastAPI,
+    options: ServerOptions,
+    keys: KeyRing,
+    limits: Limits,
+    gate: Gate,
+    http_metrics: HttpMetrics,
 ) -> None:
     # The last one added is the outermost.
     app.add_middleware(GateMiddleware, gate=gate, http_metrics=http_metrics)
     app.add_middleware(BodyLimitMiddleware, max_body_bytes=limits.max_body_bytes)
-    if options.api_key:
-        app.add_middleware(ApiKeyMiddleware, api_keys=options.api_key)
+    if not keys.is_empty:
+        app.add_middleware(ApiKeyMiddleware, keys=keys)
     app.add_middleware(ErrorBoundary)
     app.add_middleware(HttpMetricsMiddleware, metrics=http_metrics)
     app.add_middleware(RequestIdMiddleware)
@@ -138,15 +146,16 @@ def _wrap(
 
 
 def _lifespan(
-    watch: Watch, service: Service, traces: Traces
+    watch: Watch, keys: KeyRing, service: Service, traces: Traces
 ) -> Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]:
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        looking = asyncio.ensure_future(watch.run())
+        tasks = [asyncio.ensure_future(watch.run()), asyncio.ensure_future(keys.follow())]
         try:
             yield
         finally:
-            looking.cancel()
+            for task in tasks:
+                task.cancel()
             service.close()
             traces.close()
 

@@ -30,7 +30,7 @@ async def create_chat_completion(service: Service, request: Request) -> Response
     chat = Chat(messages, chat_options(fields, service.options.answers), bool(fields.add_special_tokens))
 
     head = reply_head(request, "chatcmpl-", model, fields.request_id)
-    turn = await begin_chat(service, head.id, chat, params, fields)
+    turn = await begin_chat(service, request, head.id, chat, params, fields)
     encoder = ChatEncoder(reply_over(turn, service, fields, head, bool(fields.logprobs)), echoed)
     return await answer(service, request, fields, turn, encoder)
 

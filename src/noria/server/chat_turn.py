@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from starlette.requests import Request
+
 from noria.config.errors import RequestError
 from noria.sampling.params import SamplingParams
 from noria.server.errors import ApiError
@@ -13,6 +15,7 @@ from noria.server.protocol.fields import SharedFields
 from noria.server.protocol.prompts import Truncation
 from noria.server.protocol.sampling import fit_to_context
 from noria.server.service import Service
+from noria.server.terms import terms_of
 from noria.server.turn import Turn, TurnRequest
 from noria.tokenize.chat_template import ChatOptions
 
@@ -44,7 +47,12 @@ async def encode_chat(service: Service, chat: Chat) -> tuple[int, ...]:
 
 
 async def begin_chat(
-    service: Service, reply_id: str, chat: Chat, params: SamplingParams, fields: SharedFields
+    service: Service,
+    request: Request,
+    reply_id: str,
+    chat: Chat,
+    params: SamplingParams,
+    fields: SharedFields,
 ) -> Turn:
     """Start generating the chat's next message.
 
@@ -57,8 +65,8 @@ async def begin_chat(
     prompt = truncation.apply(await encode_chat(service, chat), max_model_len - num_output)
     fitted = fit_to_context(params, len(prompt), max_model_len, chat.field)
     request_id = service.engine_request_id(reply_id)
-    asked = TurnRequest(request_id, (prompt,), (fitted,), fields.priority or 0, fields.cache_salt or "")
-    return await service.begin(asked)
+    terms = terms_of(request, fields, service.options.request_timeout)
+    return await service.begin(TurnRequest(request_id, (prompt,), (fitted,), terms))
 
 
 def _in_words_of(chat: Chat, error: ApiError | RequestError) -> ApiError | RequestError:

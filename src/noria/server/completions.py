@@ -20,6 +20,7 @@ from noria.server.protocol.completions import CompletionRequest
 from noria.server.protocol.prompts import Prompt, Truncation, empty_prompt, split_prompts
 from noria.server.protocol.sampling import fit_to_context, sampling_params
 from noria.server.service import Service
+from noria.server.terms import terms_of
 from noria.server.turn import TurnRequest
 
 _DEFAULT_MAX_TOKENS = 16
@@ -47,8 +48,8 @@ async def create_completion(service: Service, request: Request) -> Response:
 
     head = reply_head(request, "cmpl-", model, fields.request_id)
     request_id = service.engine_request_id(head.id)
-    asked = TurnRequest(request_id, token_ids, fitted, fields.priority or 0, fields.cache_salt or "")
-    turn = await service.begin(asked)
+    terms = terms_of(request, fields, service.options.request_timeout)
+    turn = await service.begin(TurnRequest(request_id, token_ids, fitted, terms))
     encoder = CompletionEncoder(reply_over(turn, service, fields, head, fields.logprobs is not None), echoes)
     return await answer(service, request, fields, turn, encoder)
 

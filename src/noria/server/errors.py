@@ -72,6 +72,17 @@ class ApiError(Exception):
         return Response(orjson.dumps(body), self.status, headers=self.headers, media_type="application/json")
 
 
+class DeadlinePassed(ApiError):
+    """504. A client that has given up by now gains nothing by trying again on its own.
+
+    partial: what each choice had said, where a reply in one piece had begun to take shape.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, 504, headers={"x-should-retry": "false"})
+        self.partial: list[str] = []
+
+
 class ContextOverflow(ApiError):
     """Prompt and output do not fit into the context. num_output: how many tokens the output may at least take."""
 
@@ -88,9 +99,10 @@ class ContextOverflow(ApiError):
 
 
 def openai_error(error: ApiError) -> dict[str, Any]:
-    """`{"error": {message, type, param, code}}`."""
+    """`{"error": {message, type, param, code}}`, and `partial` where part of an answer was made."""
     kind = _TYPES.get(error.status, "BadRequestError" if error.status < 500 else "InternalServerError")
-    return {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.status}}
+    about = {"message": error.message, "type": kind, "param": error.param, "code": error.status}
+    return {"error": about | _partial(error)}
 
 
 def anthropic_error(error: ApiError) -> dict[str, Any]:
@@ -99,7 +111,11 @@ def anthropic_error(error: ApiError) -> dict[str, Any]:
     message = error.message
     if isinstance(error, ContextOverflow):
         message = _anthropic_overflow(error)
-    return {"type": "error", "error": {"type": kind, "message": message}}
+    return {"type": "error", "error": {"type": kind, "message": message} | _partial(error)}
+
+
+def _partial(error: ApiError) -> dict[str, list[str]]:
+    return {"partial": error.partial} if isinstance(error, DeadlinePassed) and error.partial else {}
 
 
 def speaks_anthropic(scope: Scope) -> bool:
@@ -127,11 +143,6 @@ def overloaded(error: OverloadError) -> ApiError:
     """429 where the limits of the client's own key refuse it, else 503; with the time to come back after."""
     status = 429 if error.reason in _QUOTAS else 503
     return ApiError(str(error), status, headers={"Retry-After": str(error.retry_after_s)})
-
-
-def deadline_passed(message: str) -> ApiError:
-    """504. A client that has given up by now gains nothing by trying again on its own."""
-    return ApiError(message, 504, headers={"x-should-retry": "false"})
 
 
 def engine_lost() -> ApiError:

@@ -5,14 +5,11 @@ Plain ASGI callables: they wrap `receive` and `send` and never hold a body or a 
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import logging
 import re
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
@@ -22,6 +19,7 @@ from noria.server.dashboard.assets import PAGE_PATHS
 from noria.server.errors import ApiError, internal_error, speaks_anthropic, unavailable
 from noria.server.gate import Gate
 from noria.server.http_metrics import HttpMetrics
+from noria.server.keys import KeyRing
 
 logger = logging.getLogger("noria.server")
 
@@ -90,12 +88,14 @@ class RootPathMiddleware(HttpLayer):
 
 
 class RequestIdMiddleware(HttpLayer):
-    """Answers with the client's X-Request-Id, or one of ours, which handlers find in `scope["state"]`."""
+    """Answers with the client's X-Request-Id, or one of ours, which handlers find in `scope["state"]`, beside the
+    instant of its arrival.
+    """
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         stated = Headers(scope=scope).get("x-request-id", "")
         request_id = stated if is_request_id(stated) else uuid.uuid4().hex
-        scope.setdefault("state", {})["request_id"] = request_id
+        scope.setdefault("state", {}).update(request_id=request_id, arrived_s=time.monotonic())
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -172,17 +172,21 @@ class ErrorBoundary(HttpLayer):
 
 
 class ApiKeyMiddleware(HttpLayer):
-    """Lets through who knows one of the keys (see `stated_key`), and probes and the dashboard's files."""
+    """Lets through who knows one of the keys (see `stated_key`), and probes and the dashboard's files. Handlers find
+    whose key it is in `scope["state"]`.
+    """
 
     sees_probes = False
 
-    def __init__(self, app: ASGIApp, api_keys: Sequence[str]) -> None:
+    def __init__(self, app: ASGIApp, keys: KeyRing) -> None:
         super().__init__(app)
-        # Digests have one length, so that comparing them takes the same time whatever was sent.
-        self._digests = [_digest(key.encode()) for key in api_keys]
+        self._keys = keys
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if _own_path(scope) in PAGE_PATHS or self._knows_key(scope):
+        tenant = self._keys.holder(stated_key(scope).encode("latin-1"))
+        if tenant is not None:
+            scope.setdefault("state", {})["tenant"] = tenant
+        if tenant is not None or _own_path(scope) in PAGE_PATHS:
             await self._app(scope, receive, send)
             return
         error = ApiError(
@@ -192,14 +196,6 @@ class ApiKeyMiddleware(HttpLayer):
         )
         await error.response(scope)(scope, receive, send)
 
-    def _knows_key(self, scope: Scope) -> bool:
-        key = stated_key(scope)
-        digest = _digest(key.encode("latin-1"))
-        is_known = False
-        for known in self._digests:  # all of them, whichever fits
-            is_known |= hmac.compare_digest(digest, known)
-        return is_known and key != ""
-
 
 def stated_key(scope: Scope) -> str:
     """The key of a request: `Authorization: Bearer KEY`, or `x-api-key: KEY` in the Messages protocol."""
@@ -208,10 +204,6 @@ def stated_key(scope: Scope) -> str:
     if scheme.lower() == "bearer":
         return key.strip()
     return headers.get("x-api-key", "").strip() if speaks_anthropic(scope) else ""
-
-
-def _digest(key: bytes) -> bytes:
-    return hashlib.sha256(key).digest()
 
 
 class BodyLimitMiddleware(HttpLayer):

@@ -36,7 +36,7 @@ async def create_response(service: Service, request: Request) -> Response:
     chat = Chat(messages, ChatOptions(template_kwargs=variables), field="input")
 
     head = reply_head(request, "resp_", model)
-    turn = await begin_chat(service, head.id, chat, params, fields)
+    turn = await begin_chat(service, request, head.id, chat, params, fields)
     options = ReplyOptions(
         cached_tokens=service.options.enable_prompt_tokens_details, logprobs=fields.wants_logprobs
     )

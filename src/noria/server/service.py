@@ -11,7 +11,7 @@ from noria.config.errors import EngineError, OverloadError
 from noria.config.serving import ServerOptions
 from noria.server.access_log import request_log
 from noria.server.bridge import Bridge
-from noria.server.errors import ApiError, unavailable
+from noria.server.errors import ApiError, DeadlinePassed, unavailable
 from noria.server.http_metrics import HttpMetrics
 from noria.server.limits import Limits
 from noria.server.served import ServedModel
@@ -108,6 +108,9 @@ class Service:
                 param="n",
             )
         self._log(request)
+        left_s = request.terms.timeout_s()
+        if left_s is not None and left_s <= 0:
+            raise DeadlinePassed("The time for this request was over before it was read.")
         try:
             turn = Turn(self._bridge, self.served.tokenizer, request, self._random)
             await turn.begin()

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from random import Random
 
-from noria.config.tenant import ANYBODY, Tenant
 from noria.core.outputs import Delta, FinishReason
 from noria.core.plan import TokenLogprobs
 from noria.engine.messages import expand_choices
 from noria.sampling.params import SamplingParams
 from noria.server.bridge import Bridge, Inbox
-from noria.server.errors import ApiError, deadline_passed, engine_lost, unavailable
+from noria.server.errors import ApiError, DeadlinePassed, engine_lost, unavailable
+from noria.server.terms import PLAIN_TERMS, Terms
 from noria.tokenize.output import OutputStream
 from noria.tokenize.tokenizer import Tokenizer
 
@@ -52,10 +52,7 @@ class TurnRequest:
     request_id: str  # unique among the requests in the engine
     prompts: tuple[tuple[int, ...], ...]
     params: tuple[SamplingParams, ...]  # one a prompt; they differ in max_tokens alone
-    priority: int = 0
-    cache_salt: str = ""
-    tenant: Tenant = ANYBODY
-    timeout_s: float | None = None  # from its submission on
+    terms: Terms = PLAIN_TERMS
 
     @property
     def n(self) -> int:
@@ -108,11 +105,12 @@ class Turn:
         self.request = request
         self._bridge = bridge
         self._inbox = Inbox()
+        terms, timeout_s = request.terms, request.terms.timeout_s()
         self._sequences = [
-            replace(sequence, tenant=request.tenant, timeout_s=request.timeout_s)
+            replace(sequence, tenant=terms.tenant, timeout_s=timeout_s)
             for p, (prompt, params) in enumerate(zip(request.prompts, request.params, strict=True))
             for sequence in expand_choices(
-                f"{request.request_id}-{p}", prompt, params, random, request.priority, request.cache_salt
+                f"{request.request_id}-{p}", prompt, params, random, terms.priority, terms.cache_salt
             )
         ]
         self._choices = {
@@ -176,7 +174,7 @@ def _failure(delta: Delta) -> ApiError:
         logger.error("sequence %s was lost with the engine: %s", delta.request_id, delta.error)
         return engine_lost()
     if delta.finish is FinishReason.TIMEOUT:
-        return deadline_passed("The time for this request was over before its answer was whole.")
+        return DeadlinePassed("The time for this request was over before its answer was whole.")
     if delta.finish is FinishReason.ABORT:
         # Not by us: after our own cancel nothing of the sequence is delivered.
         return unavailable("The server ended this request before its answer was whole.", retry_after_s=5)

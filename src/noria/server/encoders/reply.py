@@ -10,7 +10,7 @@ import orjson
 
 from noria.core.plan import TokenLogprobs
 from noria.server.encoders.token_names import TokenNames
-from noria.server.errors import ApiError, openai_error
+from noria.server.errors import ApiError, DeadlinePassed, openai_error
 from noria.server.turn import ChoiceEvent, Turn
 
 KEEP_ALIVE_COMMENT = b": keep-alive\n\n"
@@ -105,10 +105,15 @@ class ChoiceResult:
 
 
 async def gather(turn: Turn) -> list[ChoiceResult]:
-    """Run the turn to its end. Raises ApiError when a sequence failed."""
+    """Run the turn to its end. Raises ApiError when a sequence failed; when time was over, with what there is."""
     results = [ChoiceResult(index) for index in range(turn.num_choices)]
-    while not turn.is_done:
-        _add_all(results, await turn.events())
+    try:
+        while not turn.is_done:
+            _add_all(results, await turn.events())
+    except DeadlinePassed as error:
+        texts = [result.text for result in results]
+        error.partial = texts if any(texts) else []
+        raise
     return results
 
 

@@ -60,6 +60,7 @@ class SharedFields(BaseModel):
     truncation_side: Text | None = None
     cache_salt: Text | None = None
     priority: Whole | None = None
+    request_timeout: Number | None = None  # seconds
 
 
 class GenerationFields(SharedFields):
