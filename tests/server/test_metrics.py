@@ -136,15 +136,37 @@ def test_the_process_is_measured_too(running: Server) -> None:
         assert f"\n{name}" in text
 
 
-def test_openmetrics_is_spoken_where_it_is_asked_for(running: Server) -> None:
+PROMETHEUS = (
+    "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,"
+    "text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
+)
+NEW_PROMETHEUS = PROMETHEUS.replace("version=1.0.0", "version=1.0.0;escaping=allow-utf-8")
+
+
+@pytest.mark.parametrize(
+    ("accept", "is_openmetrics"),
+    [
+        ("application/openmetrics-text; version=1.0.0", True),
+        (PROMETHEUS, True),
+        (NEW_PROMETHEUS, True),
+        ("text/plain;version=1.0.0;escaping=underscores,application/openmetrics-text", False),
+        ("text/plain;version=0.0.4", False),
+        ("*/*", False),
+        ("", False),
+    ],
+)
+def test_every_reader_gets_the_same_names_in_the_form_it_prefers(
+    running: Server, accept: str, is_openmetrics: bool
+) -> None:
     running.complete(prompt=[5, 6], max_tokens=2)
-    answer = running.get("/metrics", headers={"accept": "application/openmetrics-text; version=1.0.0"})
-    assert answer.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
-    assert answer.text.endswith("# EOF\n")
-    names = {family.name for family in parse_openmetrics(answer.text)}
-    assert {"vllm:generation_tokens", "vllm:e2e_request_latency_seconds"} <= names
-    plain = running.get("/metrics", headers={"accept": "*/*"})
-    assert plain.headers["content-type"].startswith("text/plain")
+    answer = running.get("/metrics", headers={"accept": accept})
+    kind = "application/openmetrics-text; version=1.0.0" if is_openmetrics else "text/plain; version=0.0.4"
+    assert answer.headers["content-type"] == f"{kind}; charset=utf-8"
+    assert answer.text.endswith("# EOF\n") == is_openmetrics
+    parse = parse_openmetrics if is_openmetrics else text_string_to_metric_families
+    names = {sample.name for family in parse(answer.text) for sample in family.samples}
+    ours = {line.partition("{")[0] for line in NAMES.read_text().splitlines()}
+    assert ours <= names
 
 
 def test_counts_are_the_requests_and_sums_the_tokens(running: Server) -> None:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
-from prometheus_client.exposition import choose_encoder
+from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
+from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as OPENMETRICS
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
+
+_TEXT = "text/plain; version=0.0.4; charset=utf-8"
+
+# As they are. Every name here is one that any reader understands, yet where a reader does not say that it takes any,
+# the library would write a colon as an underscore, in samples alone.
+_NAMES = "allow-utf-8"
 
 
 class Exposition:
@@ -21,5 +28,17 @@ class Exposition:
 
     async def answer(self, request: Request) -> Response:
         """In the text format, or OpenMetrics where the Accept header prefers it."""
-        encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        return Response(encode(self._registry), headers={"content-type": content_type})
+        if _wants_openmetrics(request.headers.get("accept", "")):
+            content, content_type = generate_openmetrics(self._registry, _NAMES), OPENMETRICS
+        else:
+            content, content_type = generate_latest(self._registry, _NAMES), _TEXT
+        return Response(content, headers={"content-type": content_type})
+
+
+def _wants_openmetrics(accept: str) -> bool:
+    """Whether that comes before plain text; clients name what they prefer first."""
+    for accepted in accept.split(","):
+        kind = accepted.partition(";")[0].strip()
+        if kind in ("application/openmetrics-text", "text/plain"):
+            return kind == "application/openmetrics-text"
+    return False
