@@ -1,0 +1,182 @@
+"""I01, I02: more work than the server can do, and work that comes too late."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from noria.core.outputs import FinishReason
+from noria.engine.messages import RequestRecord
+from support_models import write_checkpoint
+from support_serving import Serving, serving
+
+LONGEST = 8192
+PATH = "/v1/completions"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("tiny")
+    write_checkpoint(directory, "llama", max_position_embeddings=LONGEST)
+    return directory
+
+
+def _body(max_tokens: int, **fields: object) -> dict[str, Any]:
+    asked = {"model": "test", "prompt": [5, 6, 7, 8], "max_tokens": max_tokens, "ignore_eos": True}
+    return {**asked, "temperature": 0, "return_token_ids": True, **fields}
+
+
+def _client(url: str) -> httpx.AsyncClient:
+    return httpx.AsyncClient(base_url=url, timeout=60, limits=httpx.Limits(max_connections=None))
+
+
+@asynccontextmanager
+async def _busy(client: httpx.AsyncClient, count: int) -> AsyncIterator[None]:
+    """While the block lasts, requests run that would go on for very long."""
+    started = asyncio.Semaphore(0)
+
+    async def run() -> None:
+        async with client.stream("POST", PATH, json=_body(LONGEST - 10, stream=True)) as answer:
+            async for line in answer.aiter_lines():
+                if line:
+                    started.release()
+
+    tasks = [asyncio.ensure_future(run()) for _ in range(count)]
+    for _ in range(5 * count):
+        await asyncio.wait_for(started.acquire(), 30)
+    try:
+        yield
+        assert not any(task.done() for task in tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _records(running: Serving, max_tokens: int) -> list[RequestRecord]:
+    running.check_clean()
+    return [record for record in running.engine.recorder.requests() if record.max_tokens == max_tokens]
+
+
+def test_what_the_queue_does_not_hold_is_refused_at_once_and_what_it_holds_is_served(model: Path) -> None:
+    async def scenario(url: str) -> list[httpx.Response]:
+        async with _client(url) as client:
+            async with _busy(client, count=2):
+                waiting = {asyncio.ensure_future(client.post(PATH, json=_body(3))) for _ in range(40)}
+                refused: list[httpx.Response] = []
+                while len(refused) < 36:  # all of them while nothing ends
+                    done, waiting = await asyncio.wait(
+                        waiting, timeout=30, return_when=asyncio.FIRST_COMPLETED
+                    )
+                    assert done, f"{len(refused)} refusals"
+                    refused += [task.result() for task in done]
+            served = await asyncio.gather(*waiting)
+            assert [answer.status_code for answer in served] == [200] * 4
+            return refused
+
+    with serving(model=model, max_num_seqs=2, max_num_queued_reqs=4) as running:
+        refused = asyncio.run(scenario(running.url))
+        assert [answer.status_code for answer in refused] == [503] * 36
+        assert {answer.json()["error"]["type"] for answer in refused} == {"ServiceUnavailableError"}
+        assert all(1 <= int(answer.headers["retry-after"]) <= 120 for answer in refused)
+        counted = 'vllm:admission_rejections_total{model_name="test",reason="queued_requests"} 36.0'
+        assert counted in httpx.get(f"{running.url}/metrics").text
+        assert len(_records(running, max_tokens=3)) == 4  # no work was done for the others
+
+
+def test_by_itself_the_queue_is_bounded_in_requests_and_prompt_tokens(model: Path) -> None:
+    with serving(model=model) as running:
+        queue = running.engine._config.queue
+    assert queue.max_num_queued_reqs == 8 * 128
+    assert queue.max_num_queued_tokens >= 4 * LONGEST
+
+
+def test_prompts_beyond_the_queued_tokens_are_refused_though_few_requests_wait(model: Path) -> None:
+    async def scenario(running: Serving) -> tuple[httpx.Response, list[int]]:
+        async with _client(running.url) as client:
+            async with _busy(client, count=1):
+                fitting = [_body(3, prompt=[5 + i % 90 for i in range(length)]) for length in (4, 200)]
+                waiting = [asyncio.ensure_future(client.post(PATH, json=body)) for body in fitting]
+                while running.engine._intake._num_queued < 2:
+                    await asyncio.sleep(0)
+                refused = await client.post(PATH, json=_body(3, prompt=[5] * 900))
+            served = await asyncio.gather(*waiting)
+            return refused, [answer.status_code for answer in served]
+
+    with serving(model=model, max_num_seqs=1, max_num_queued_tokens=1000) as running:
+        refused, served = asyncio.run(scenario(running))
+    assert refused.status_code == 503
+    assert "204 prompt tokens wait to be read; this server queues 1000" in refused.json()["error"]["message"]
+    assert served == [200, 200]
+
+
+def test_requests_whose_time_is_over_in_the_queue_are_told_so_and_cost_nothing(model: Path) -> None:
+    async def scenario(url: str) -> list[httpx.Response]:
+        async with _client(url) as client, _busy(client, count=1):
+            bodies = [_body(3, request_timeout=1.5) for _ in range(5)]
+            return await asyncio.gather(*(client.post(PATH, json=body) for body in bodies))
+
+    with serving(model=model, max_num_seqs=1) as running:
+        answers = asyncio.run(scenario(running.url))
+        # Those that the server foresees to be late are refused at once instead.
+        assert {answer.status_code for answer in answers} <= {503, 504}
+        late = [answer for answer in answers if answer.status_code == 504]
+        assert late
+        assert all(answer.headers["x-should-retry"] == "false" for answer in late)
+        expired = _records(running, max_tokens=3)
+        assert len(expired) == len(late)
+        for record in expired:
+            assert record.finish is FinishReason.TIMEOUT
+            assert record.first_scheduled_s is None
+            _check_ended_in_time(running, record, 1.5)
+
+
+def _check_ended_in_time(running: Serving, record: RequestRecord, timeout_s: float) -> None:
+    """It lasted as long as it had, and ended when the first step after that began."""
+    # The server has taken off what passed before the engine saw it.
+    assert record.finished_s - record.accepted_s > timeout_s - 1
+    starts = [step.start_s for step in running.engine.recorder.steps()]
+    deadline_s = record.accepted_s + timeout_s
+    assert sum(deadline_s < start_s < record.finished_s for start_s in starts) <= 1
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_running_request_whose_time_is_over_says_what_it_had_and_why_it_ends(
+    model: Path, stream: bool
+) -> None:
+    with serving(model=model) as running:
+        body = _body(LONGEST - 10, stream=stream, request_timeout=0.6)
+        answer = httpx.post(running.url + PATH, json=body, timeout=60)
+        if stream:
+            *said, error, done, rest = answer.text.split("\n\n")
+            assert (answer.status_code, done, rest) == (200, "data: [DONE]", "")
+            text = "".join(json.loads(frame[6:])["choices"][0]["text"] for frame in said)
+            code = json.loads(error[6:])["error"]["code"]
+        else:
+            assert answer.status_code == 504
+            text, code = answer.json()["error"]["partial"][0], answer.json()["error"]["code"]
+        assert (code, bool(text)) == (504, True)
+        (record,) = _records(running, max_tokens=LONGEST - 10)
+        assert record.finish is FinishReason.TIMEOUT
+        assert 0 < record.num_output_tokens < LONGEST - 10
+        _check_ended_in_time(running, record, 0.6)
+
+
+def test_a_prompt_whose_time_is_over_between_its_pieces_is_read_no_further(model: Path) -> None:
+    with serving(model=model, max_num_batched_tokens=16, enable_prefix_caching=False) as running:
+        prompt = [5 + i % 90 for i in range(LONGEST - 10)]
+        body = _body(5, prompt=prompt, request_timeout=0.3)
+        answer = httpx.post(running.url + PATH, json=body, timeout=60)
+        assert answer.status_code == 504
+        assert "partial" not in answer.json()["error"]
+        (record,) = _records(running, max_tokens=5)
+        read = sum(step.num_prompt_tokens for step in running.engine.recorder.steps())
+        assert (record.finish, record.num_output_tokens) == (FinishReason.TIMEOUT, 0)
+        assert read < len(prompt)
