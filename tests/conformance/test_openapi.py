@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -23,11 +24,11 @@ def server() -> Iterator[Server]:
 
 
 @pytest.mark.timeout(240)
-def test_no_request_gets_an_answer_that_the_page_does_not_name(server: Server) -> None:
+def test_no_request_gets_an_answer_that_the_page_does_not_name(server: Server, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "schemathesis.cli", "run", f"{server.url}/openapi.json"]
     command += ["--checks", "all", "--exclude-checks", _UNCHECKED, "--phases", "examples,coverage,fuzzing"]
     command += ["--max-examples", "12", "--seed", "1", "--generation-database", "none", "--no-color"]
     command += ["--request-timeout", "20"]
-    run = subprocess.run(command, capture_output=True, text=True)
+    run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert run.returncode == 0, run.stdout[-8000:] + run.stderr[-2000:]
     assert " passed" in run.stdout
