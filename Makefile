@@ -27,13 +27,21 @@ UNCHECKED_TESTS := embedded_accuracy without_torch out_of_memory loading_memory
 CHECKED_TESTS := tests/native tests/kernels/test_same_bits.py tests/kernels/test_against_float64.py -k native \
 	$(UNCHECKED_TESTS:%=--ignore tests/native/test_%.py)
 
-.PHONY: demo test lint sanitize benchmark clean
+# lm-eval brings a great many packages, and works over HTTP alone: it has an interpreter of its own.
+HARNESS := build/conformance/venv
+HARNESS_READY := $(HARNESS)/.ready
+LM_EVAL := lm-eval[api]>=0.4.13
+
+.PHONY: demo test conformance lint sanitize benchmark clean
 
 demo: $(READY)
 	$(RUN) examples/demo.py
 
 test: $(READY)
 	$(RUN) -m pytest
+
+conformance: $(HARNESS_READY)
+	LM_EVAL=$(HARNESS)/bin/lm_eval $(RUN) -m pytest conformance
 
 lint: $(READY)
 	$(RUN) -m ruff check .
@@ -56,6 +64,11 @@ $(READY): pyproject.toml $(NATIVE)
 	$(RUN) -m pip install --quiet '$(TORCH)'
 	$(RUN) -m pip install --quiet --config-settings=cmake.define.NORIA_WERROR=$(WERROR) --editable '.[torch,test]'
 	touch $(READY)
+
+$(HARNESS_READY): $(READY)
+	test -x $(HARNESS)/bin/python || $(RUN) -m venv $(HARNESS)
+	$(HARNESS)/bin/python -m pip install --quiet '$(LM_EVAL)'
+	touch $(HARNESS_READY)
 
 $(CHECKED_READY): $(READY)
 	test -x $(CHECKED_RUN) || $(RUN) -m venv $(CHECKED)
