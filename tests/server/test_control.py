@@ -109,6 +109,22 @@ def test_a_tenant_ends_its_own_requests_alone() -> None:
     asyncio.run(scenario())
 
 
+def test_a_key_ends_nothing_of_another_keys() -> None:
+    async def scenario() -> None:
+        engine = FakeEngine(says("again ", ends=False), is_auto=False)
+        app = app_for(engine, api_key=["one", "two"])
+        call = await begun(app, engine, "/v1/completions", TEXT, authorization="Bearer one")
+        answers = {}
+        for key in ("two", "one"):
+            aborting = AsgiCall(app, "/abort_requests", {}, {"authorization": f"Bearer {key}"})
+            await aborting.finished()
+            answers[key] = len(json.loads(aborting.bodies[0])["cancelled_request_ids"])
+        assert answers == {"two": 0, "one": 1}
+        await call.finished()
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("request_ids", ["mine", [5], {"a": 1}])
 def test_ids_that_are_none_are_refused(server: Server, request_ids: Any) -> None:
     answer = server.post("/abort_requests", request_ids=request_ids)

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict
 from starlette.requests import Request
 from starlette.responses import Response
 
+from noria.config.tenant import ANYBODY, Tenant
 from noria.server.bridge import Bridge
 from noria.server.openapi import describe_body
 from noria.server.protocol.body import read_body
@@ -46,8 +47,8 @@ def control_routes(bridge: Bridge) -> APIRouter:
     )
     async def abort_requests(request: Request) -> Response:
         fields = await read_body(request, AbortRequest)
-        tenant = getattr(request.state, "tenant", None)
-        ended = bridge.abort(fields.request_ids or None, tenant.name if tenant is not None else "")
+        tenant: Tenant = getattr(request.state, "tenant", ANYBODY)
+        ended = bridge.abort(fields.request_ids or None, tenant.name)
         return Response(orjson.dumps({"cancelled_request_ids": ended}), media_type="application/json")
 
     return routes
