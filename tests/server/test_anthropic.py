@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from noria.config.errors import OverloadError, Refusal
 from noria.core.outputs import Delta, FinishReason
 from noria.server.limits import Limits
 from support_events import event_of, named_events
@@ -349,6 +350,25 @@ def test_a_failure_inside_a_stream_is_an_error_event(
     assert [event["type"] for event in before][-1] == "content_block_delta"
     assert (last["type"], last["error"]["type"]) == ("error", kind)
     assert words in last["error"]["message"]
+
+
+def test_a_key_that_asks_too_much_is_told_when_to_come_again(server: Server) -> None:
+    server.engine.submit_error = OverloadError("too many at once", Refusal.KEY_REQUESTS, 3)
+    try:
+        answer = message(server)
+    finally:
+        server.engine.submit_error = None
+    assert refusal(answer)[:2] == (429, "rate_limit_error")
+    assert answer.headers["retry-after"] == "3"
+
+
+@pytest.mark.parametrize("path", ["/llm/v1/messages", "/v1/messages"])
+def test_behind_a_proxys_path_the_protocol_keeps_its_shapes(path: str) -> None:
+    with serving(FakeEngine(), api_key=(KEY,), root_path="/llm") as server:
+        assert refusal(server.client.post(path, json=ASKED))[:2] == (401, "authentication_error")
+        answer = server.client.post(path, json=ASKED, headers={"x-api-key": KEY})
+        assert answer.json()["type"] == "message"
+        assert answer.headers["request-id"] == answer.headers["x-request-id"]
 
 
 def test_a_failure_of_a_whole_message_is_an_error_reply(server: Server) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import Field, WithJsonSchema
+from pydantic import ConfigDict, Field, WithJsonSchema
 
 from noria.server.errors import ApiError
 from noria.server.protocol.anthropic_messages import MESSAGES_SCHEMA, SYSTEM_SCHEMA
@@ -27,6 +27,8 @@ _THINKING = ("enabled", "disabled", "adaptive")
 
 class CountTokensRequest(SharedFields):
     """Fields beyond these pass with a line in the log, unless ignoring them would change the answer (400)."""
+
+    model_config = ConfigDict(defer_build=True)  # what it takes to check it is made when the first one comes
 
     model: Text
     # Both are checked by protocol.anthropic_messages, which stops at the first fault and says where it is.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import WithJsonSchema
+from pydantic import ConfigDict, WithJsonSchema
 
 from noria.server.errors import ApiError
 from noria.server.protocol.fields import SharedFields, Switch, Text, Whole
@@ -42,6 +42,8 @@ _REFUSED_UNLESS: Mapping[str, tuple[Any, ...]] = {
 
 class ResponsesRequest(SharedFields):
     """Fields beyond these pass with a line in the log, unless ignoring them would change the answer (400)."""
+
+    model_config = ConfigDict(defer_build=True)  # what it takes to check it is made when the first one comes
 
     # Checked by protocol.response_input, which stops at the first fault and says where it is.
     input: Annotated[Any, WithJsonSchema(INPUT_SCHEMA)]
