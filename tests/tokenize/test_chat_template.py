@@ -1,11 +1,15 @@
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from noria.config.errors import RequestError
+from noria.config.tokenizer import TokenizerSpec
 from noria.tokenize import chat_template
 from noria.tokenize.chat_template import ChatOptions, ChatTemplates
+from noria.tokenize.tokenizer import build_tokenizer
+from support_vocabularies import byte_level_reference, gguf_of_byte_level
 
 SPECIAL_TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
 
@@ -164,6 +168,25 @@ def test_a_template_that_reads_parts_gets_them_and_one_that_asks_gets_what_was_s
     assert render(parts_only, messages) == expected
     through_a_variable = "{% set c = messages[0]['content'] %}{% for p in c %}{{ p.text }}{% endfor %}"
     assert render(through_a_variable, messages) == "one two"
+
+
+@pytest.mark.parametrize("wanted", ["string", "openai", "auto"])
+def test_what_templates_take_content_to_be_can_be_said_for_them(wanted):
+    shows_which = "{% set c = messages[0].content %}{{ 'text' if c is string else 'parts' }}"
+    templates = ChatTemplates({"default": shows_which}, {}, content=chat_template.CONTENT_FORMATS[wanted])
+    for content in ("one", [{"type": "text", "text": "one"}]):
+        shown = templates.render([{"role": "user", "content": content}], ChatOptions())
+        assert shown == ("parts" if wanted == "openai" else "text")
+
+
+def test_the_format_of_content_reaches_a_models_templates():
+    loops = "{% for part in messages[0].content %}[{{ part.text or part }}]{% endfor %}"
+    spec = TokenizerSpec(
+        vocabulary=gguf_of_byte_level(byte_level_reference()), chat_templates=(("default", loops),)
+    )
+    messages = [{"role": "user", "content": "ab"}]
+    assert build_tokenizer(spec).render_chat(messages) == "[ab]"
+    assert build_tokenizer(replace(spec, content_format="string")).render_chat(messages) == "[a][b]"
 
 
 def test_arguments_of_tool_calls_reach_the_template_as_objects():
