@@ -236,6 +236,12 @@ def test_who_watches_does_not_hold_up_the_end_of_the_server(server: Server) -> N
             pass  # to the end of the stream, which comes by itself
 
 
+def test_watching_is_no_slow_request_in_the_metrics(server: Server) -> None:
+    with server.client.stream("GET", "/dashboard/events") as response:
+        read_events(response, 1)
+    assert "/dashboard" not in server.get("/metrics").text
+
+
 @pytest.mark.parametrize("path", FILES)
 def test_the_pages_files_are_served_with_a_policy_and_not_sent_twice(server: Server, path: str) -> None:
     answer = server.get(path)

@@ -160,6 +160,23 @@ def test_the_page_comes_back_with_the_server(chromium: Any, busy: Server) -> Non
         page.wait_for_kinds("decode")
 
 
+def test_a_page_that_nobody_sees_reads_nothing_and_one_seen_again_goes_on(
+    chromium: Any, busy: Server
+) -> None:
+    look = "Object.defineProperty(document, 'hidden', {value: %s, configurable: true});"
+    look += "document.dispatchEvent(new Event('visibilitychange'))"
+    with WatchedPage(chromium) as page:
+        page.open(busy.url)
+        with page.page.expect_event(
+            "requestfailed", lambda request: request.url.endswith("/dashboard/events")
+        ):
+            page.page.evaluate(look % "true")
+        busy.complete(prompt=[5, 6], max_tokens=3)
+        with page.page.expect_request("**/dashboard/events"):
+            page.page.evaluate(look % "false")
+        page.wait_for_kinds("decode")  # of what happened meanwhile
+
+
 def test_without_plotly_the_page_says_what_to_install_and_draws_the_batch(
     chromium: Any, busy: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,3 +199,19 @@ def test_a_row_pointed_at_says_what_it_is_and_marks_its_blocks(chromium: Any, bu
         page.page.hover("#timeline", position={"x": 42, "y": 8})
         page.page.wait_for_selector("#tip:has-text('sequence #1')")
         page.page.click("#chat-stop")
+
+
+def test_a_big_batch_is_cut_to_what_a_page_holds_and_says_so(chromium: Any) -> None:
+    engine = paced_engine(num_blocks=4096, max_num_seqs=120)
+    with (
+        serving(engine, model=served_model(**MODEL)) as server,
+        WatchedPage(chromium, viewport=SIZES["laptop"]) as page,
+    ):
+        page.open(server.url)
+        sending = send_beside(server, prompt=[[5, 6]] * 100, max_tokens=60)
+        page.page.wait_for_selector("#batch-more:has-text('12 more rows are not shown')")
+        assert page.page.evaluate(
+            "document.getElementById('timeline').clientHeight < 0.46 * window.innerHeight"
+        )
+        sending.join()
+        assert page.complaints == []

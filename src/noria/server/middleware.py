@@ -15,7 +15,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from noria.server.dashboard.assets import PAGE_PATHS
+from noria.server.dashboard.assets import EVENTS_PATH, PAGE_PATHS
 from noria.server.errors import ApiError, internal_error, speaks_anthropic, unavailable
 from noria.server.gate import Gate
 from noria.server.http_metrics import HttpMetrics
@@ -118,6 +118,11 @@ class HttpMetricsMiddleware(HttpLayer):
         self._metrics = metrics
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if (
+            _own_path(scope) == EVENTS_PATH
+        ):  # lasts as long as a page is open, which says nothing of the server
+            await self._app(scope, receive, send)
+            return
         start_s = time.perf_counter()
         status, num_bytes = _CLIENT_GONE, 0
 

@@ -48,7 +48,7 @@ async function follow() {
         take(JSON.parse(data));
       }
     } catch (error) {
-      if (reading.signal.aborted) return undefined;
+      if (reading.signal.aborted) return undefined; // else the server is away, however the browser puts it
     }
     say("lost", "the server is away; trying again");
     await new Promise((resolve) => { setTimeout(resolve, RETRY_MS[Math.min(tries, RETRY_MS.length - 1)]); });
@@ -93,6 +93,8 @@ function draw() {
     if (!state.frozen) {
       element("empty").hidden = history.columns.length > 0;
       timeline.draw(history);
+      const { hidden } = timeline.layout;
+      element("batch-more").textContent = hidden ? `${hidden} more rows are not shown` : "";
     }
     blockMap.draw(history, timeline.hovered);
     if (performance.now() - state.plottedMs > PLOT_EVERY_MS) {
@@ -162,8 +164,8 @@ element("timeline").addEventListener("pointermove", draw);
 element("timeline").addEventListener("pointerleave", draw);
 document.addEventListener("visibilitychange", () => {
   // A page that nobody sees reads nothing.
-  if (document.hidden) state.reading.abort();
-  else follow();
+  if (state.reading) state.reading.abort();
+  if (!document.hidden) follow();
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { readColours(); draw(); });
 new ResizeObserver(draw).observe(document.querySelector("main"));
@@ -171,4 +173,4 @@ setInterval(draw, 1000); // rates fall and plots move on while nothing happens
 
 readColours();
 draw();
-follow();
+if (!document.hidden) follow();

@@ -20,12 +20,13 @@ _TYPES = {
 _NAMES = ("app.js", "blocks.js", "chat.js", "history.js", "plots.js", "style.css", "timeline.js", "icon.svg")
 
 PLOTLY_PATH = "/dashboard/plotly.js"
+EVENTS_PATH = "/dashboard/events"
 
 # path -> file below this folder
 FILES = {"/": "page.html", **{f"/dashboard/{name}": name for name in _NAMES}}
 
 # Served without a key: what a browser has to load before somebody can type one. None of it tells anything about
-# the model, the load or the texts; that is all in /dashboard/events.
+# the model, the load or the texts; that is all in EVENTS_PATH.
 PAGE_PATHS = frozenset((*FILES, PLOTLY_PATH))
 
 

@@ -11,7 +11,7 @@ from starlette.responses import FileResponse
 
 from noria import __version__
 from noria.engine.client import EngineClient
-from noria.server.dashboard.assets import FILES, PLOTLY_PATH, asset, plotly
+from noria.server.dashboard.assets import EVENTS_PATH, FILES, PLOTLY_PATH, asset, plotly
 from noria.server.dashboard.events import Audience, WatchResponse
 from noria.server.dashboard.feed import Feed
 from noria.server.errors import ApiError
@@ -53,7 +53,7 @@ def dashboard_routes(client: EngineClient, served: ServedModel, gate: Gate) -> A
             found.script, media_type="text/javascript; charset=utf-8", headers=_SCRIPT_HEADERS
         )
 
-    @routes.get("/dashboard/events")
+    @routes.get(EVENTS_PATH)
     async def events() -> Response:
         return WatchResponse(audience)
 

@@ -3,8 +3,8 @@
 const GUTTER = 38;
 const STRIP = 52; // of step times, below the rows
 const MIN_ROWS = 8;
-const MAX_ROWS = 96;
-const MIN_ROW = 6; // pixels
+const MAX_ROWS = 88;
+const MIN_ROW = 4; // pixels
 const MAX_ROW = 16;
 const HEIGHT_SHARE = 0.45; // of the window; the style sheet lets what is higher scroll
 
