@@ -28,16 +28,18 @@ from rich.console import Console
 from rich.table import Table
 
 from noria import LLM, SamplingParams
-from noria.cli.serve import served_model
+from noria.cli.serve_api import served_model
 from noria.cli.starting import share_interpreter
 from noria.config.parse import from_mapping
 from noria.config.serving import ServeOptions
 from noria.engine.build import Engine, OpenedModel, load_engine, open_model, start_engine
+from noria.engine.facts import engine_facts
 from noria.kernels.batch import Batch
 from noria.kernels.native.sampling import NativeSampler
 from noria.models.build import BuiltModel
 from noria.server.app import create_app
-from noria.server.lifecycle import listen, make_server
+from noria.server.lifecycle import make_server
+from noria.server.sockets import BACKLOG, bind_port
 from noria.tokenize.tokenizer import build_tokenizer
 
 
@@ -164,7 +166,9 @@ def over_http(arguments: argparse.Namespace, stopwatch: Stopwatch) -> Iterator[l
 def serving(options: ServeOptions) -> Iterator[str]:
     opened = open_model(options.engine.model)
     engine = start_engine(load_engine(opened, options.engine, lambda resolved: None))
-    server, listener = make_server(app_of(engine, opened, options), options.server), listen("127.0.0.1", 0)
+    server = make_server(app_of(engine, opened, options), options.server)
+    listener = bind_port("127.0.0.1", 0)
+    listener.listen(BACKLOG)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     try:
@@ -177,7 +181,7 @@ def serving(options: ServeOptions) -> Iterator[str]:
 
 def app_of(engine: Engine, opened: OpenedModel, options: ServeOptions) -> FastAPI:
     tokenizer = build_tokenizer(opened.tokenizer)
-    served = served_model(opened, tokenizer, engine.resolved, options)
+    served = served_model(opened, tokenizer, engine_facts(engine.resolved, options.engine), options.server)
     return create_app(engine.client, served, options.server, dict)
 
 

@@ -81,7 +81,9 @@ ROOMS = {
         "tested with a fake engine",
         may=(
             "noria.engine.client",
+            "noria.engine.heartbeat",
             "noria.engine.messages",
+            "noria.engine.orders",
             "noria.engine.records",
             *_PLAIN_CORE,
             _CONFIG,

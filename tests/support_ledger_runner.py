@@ -71,6 +71,10 @@ class LedgerRunner:
                 sampled.append(self._sample(work))
         return StepResult(plan.step, tuple(sampled), (), tuple(failures))
 
+    @property
+    def progress(self) -> int:
+        return 0
+
     def shutdown(self) -> None:
         self.is_shut_down = True
 

@@ -118,6 +118,7 @@ class FakeEngine:
         self.cancel_reasons: list[FinishReason] = []  # of each of the cancelled
         self.submit_error: Exception | None = None
         self.is_alive = True
+        self.beat_age_s = 0.0
         self.sent: list[Delta] = []
         self._is_auto = is_auto
         self._is_shut_down = False
@@ -155,8 +156,16 @@ class FakeEngine:
             self._changed.notify_all()
 
     def stats(self) -> EngineStats:
+        num_running = len(self._running)
         return EngineStats(
-            len(self.submitted), len(self._running), 0, 8, len(self._running), 0, self.is_alive
+            len(self.submitted),
+            num_running,
+            0,
+            8,
+            num_running,
+            0,
+            self.is_alive,
+            beat_age_s=self.beat_age_s,
         )
 
     def shutdown(self) -> None:
@@ -230,6 +239,7 @@ class Server:
             app, from_mapping(ServerOptions, {"uvicorn_log_level": "warning", **options})
         )
         self._socket = listen("127.0.0.1", 0) if bound is None else bound
+        self._socket.listen()  # whoever connects before the server is there waits for it
         address = self._socket.getsockname()
         is_path = isinstance(address, str)
         self.port: int = 80 if is_path else address[1]

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from noria.cli.serve import served_model
+from noria.cli.serve_api import served_model
 from noria.config.parse import from_mapping
 from noria.config.serving import ServeOptions
 from noria.engine.build import load_engine, open_model, start_engine
+from noria.engine.facts import engine_facts
 from noria.engine.in_process import InProcessClient
 from noria.engine.trace import chrome_trace
 from noria.server.app import create_app
@@ -55,11 +56,11 @@ def serving(**settings: object) -> Iterator[Serving]:
     recorder = engine.client.recorder
     app = create_app(
         engine.client,
-        served_model(opened, tokenizer, engine.resolved, options),
+        served_model(opened, tokenizer, engine_facts(engine.resolved, options.engine), options.server),
         options.server,
         lambda: chrome_trace(recorder.steps(), recorder.requests()),
     )
-    server, listener = make_server(app, options.server), listen("127.0.0.1", 0)
+    server, listener = make_server(app, options.server), listen()
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     try:

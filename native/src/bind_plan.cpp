@@ -143,6 +143,8 @@ class Recorder {
 
   int64_t num_logits() const { return plan_.limits().num_logits; }
 
+  int64_t num_ops_run() const { return plan_.num_ops_run(); }
+
   std::vector<std::pair<std::string, double>> op_times() const {
     std::vector<std::pair<std::string, double>> times;
     const nb::gil_scoped_release released;  // a step may be under way
@@ -235,6 +237,7 @@ void bind_plan(nb::module_& module) {
            nb::keep_alive<1, 4>())
       .def("lm_head", &Recorder::lm_head, nb::arg("x"), nb::arg("norm"), nb::arg("weight"), nb::keep_alive<1, 4>())
       .def_prop_ro("num_logits", &Recorder::num_logits)
+      .def_prop_ro("num_ops_run", &Recorder::num_ops_run, "In all steps so far; moves while a step is under way.")
       .def_prop_ro("op_times", &Recorder::op_times,
                    "(name, seconds) of each op in the last step, waiting for the slowest thread included.")
       .def("run", &Recorder::run, nb::arg("batch"), nb::arg("logits"), "One step; lets the interpreter go on.");

@@ -206,7 +206,10 @@ void Plan::walk(const Walker& walker) {
   if (keeps_time) ended_[0] = std::chrono::steady_clock::now();
   for (size_t index = 0; index < ops_.size(); ++index) {
     ops_[index]->run(walker);
-    if (keeps_time) ended_[index + 1] = std::chrono::steady_clock::now();
+    if (keeps_time) {
+      ended_[index + 1] = std::chrono::steady_clock::now();
+      ++num_ops_run_;
+    }
   }
 }
 

@@ -103,6 +103,8 @@ class Plan {
     double seconds;
   };
   std::vector<OpTime> op_times() const;
+  // In all steps so far; moves while a step is under way.
+  int64_t num_ops_run() const { return num_ops_run_; }
 
   // logits: [R, num_logits]. The step must be valid (check_step). Throws OutOfMemory. Steps come one after another: a
   // second caller waits for the first. No op can be recorded after the first step.
@@ -127,6 +129,7 @@ class Plan {
   Workspace workspace_;
   Limits limits_;
   std::atomic<bool> has_run_{false};
+  std::atomic<int64_t> num_ops_run_{0};
   mutable std::mutex one_step_;
   float* logits_ = nullptr;  // of the step that runs
   std::vector<std::unique_ptr<Buffer>> buffers_;

@@ -42,6 +42,8 @@ class PricedRunner:
             self._clock.advance(self._cost.fixed_s + self._cost.seconds(work.num_new, work.num_computed))
         return StepResult(plan.step, ())
 
+    progress = 0
+
     def shutdown(self) -> None: ...
 
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from noria.engine.heartbeat import Heartbeat
 from noria.engine.messages import EngineStats
-from noria.server.health import Heartbeat
 from noria.server.limits import Limits
 from support_server import FakeEngine, serving
 
@@ -19,13 +19,13 @@ class Bench:
     def __init__(self) -> None:
         self.now_s = 100.0
         self.stats = IDLE
-        self.heartbeat = Heartbeat(lambda: self.stats, 5.0, lambda: self.now_s)
+        self.heartbeat = Heartbeat(lambda: self.stats, lambda: self.now_s)
 
     def after(self, seconds: float, num_open: int = 0) -> bool:
         """The judgement after a time in which the server looked every second."""
         for _ in range(int(seconds)):
             self.now_s += 1
-            verdict = self.heartbeat.is_alive(num_open)
+            verdict = self.heartbeat.silence_s(num_open) <= 5
         return verdict
 
 
@@ -62,6 +62,19 @@ def test_requests_that_never_reached_the_engines_books_count_as_work(bench: Benc
     assert not bench.after(6, num_open=1)
 
 
+def test_work_within_a_step_is_progress(bench: Bench) -> None:
+    for progress in range(20):
+        bench.stats = replace(BUSY, progress=progress)
+        assert bench.after(4)
+
+
+def test_an_idle_engine_whose_process_gives_no_sign_of_life_is_hung(bench: Bench) -> None:
+    bench.stats = replace(IDLE, beat_age_s=4.0)
+    assert bench.after(100)
+    bench.stats = replace(IDLE, beat_age_s=6.0)
+    assert not bench.after(1)
+
+
 def test_a_dead_engine_is_not_alive(bench: Bench) -> None:
     bench.stats = replace(IDLE, is_alive=False)
     assert not bench.after(1)
@@ -70,7 +83,7 @@ def test_a_dead_engine_is_not_alive(bench: Bench) -> None:
 def test_work_that_begins_after_a_long_silence_is_no_hang(bench: Bench) -> None:
     bench.now_s += 3600  # nobody looked
     bench.stats = BUSY
-    assert bench.heartbeat.is_alive(1)
+    assert bench.heartbeat.silence_s(1) == 0
 
 
 def test_probes_tell_a_living_engine_from_a_dead_one() -> None:
@@ -104,3 +117,16 @@ def test_open_streams_end_with_an_error_when_the_engine_dies() -> None:
 def test_the_version_is_told() -> None:
     with serving(FakeEngine()) as server:
         assert set(server.get("/version").json()) == {"version"}
+
+
+def test_an_engine_that_stands_still_gets_no_new_work_before_it_counts_as_hung() -> None:
+    engine = FakeEngine()
+    with serving(engine, engine_hang_timeout=1000) as server:
+        engine.beat_age_s = 600
+        assert server.get("/health").status_code == 200
+        assert server.get("/ready").status_code == 503
+        refused = server.complete()
+        assert refused.status_code == 503
+        assert int(refused.headers["retry-after"]) > 0
+        engine.beat_age_s = 0
+        assert server.complete().status_code == 200

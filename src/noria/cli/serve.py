@@ -1,93 +1,76 @@
 """`noria serve`: a model behind the OpenAI API.
 
-The web framework takes longer to import than a small model to load, so it is imported beside the loading.
+Three kinds of process: the supervisor (this one), one engine, and one or more that speak HTTP. docs/architecture.md
+draws them.
 """
 
 from __future__ import annotations
 
 import logging
-import sys
+import shutil
+import socket
+import tempfile
 import time
-from typing import TYPE_CHECKING
+from functools import partial
 
-from noria.cli.starting import import_in_background, no_collections, share_interpreter
-from noria.config.report import late_rows, notices, render, startup_table
-from noria.config.resolved import Resolved
+from noria.cli.supervisor import Role, Supervisor
 from noria.config.serving import ServeOptions
-from noria.engine.build import Engine, OpenedModel, load_engine, open_model, start_engine
-from noria.engine.trace import chrome_trace
-from noria.offline.progress import bytes_progress
-from noria.tokenize.tokenizer import Tokenizer, build_tokenizer
+from noria.engine.heartbeat import Heartbeat
+from noria.engine.remote.page import ApiState, EngineState, Page
+from noria.server.sockets import bind, check_certificates, release
 
-if TYPE_CHECKING:
-    from noria.server.served import ServedModel
+_API_HANG_S = 30.0  # without a turn of its event loop
+_KILL_AFTER = 2  # times the time after which an engine counts as hung
+_DRAIN_GRACE_S = 10.0  # beyond the time that requests get
 
 
 def run(options: ServeOptions) -> int:
-    logging.getLogger("noria").setLevel(logging.INFO)
-    share_interpreter()
-    with no_collections():
-        web = import_in_background("noria.server.app", "noria.server.lifecycle")
-        opened = open_model(options.engine.model)
-        tokenizer = build_tokenizer(opened.tokenizer)
-        if not tokenizer.has_chat_template:
-            print("note: the model brings no chat template; chats need --chat-template FILE", file=sys.stderr)
-        with bytes_progress("Loading weights", is_shown=sys.stderr.isatty()) as progress:
-            loaded = load_engine(opened, options.engine, _show, progress)
-        web.join()
-        engine = start_engine(loaded, options.queue)
-    print(render(late_rows(engine.resolved)), file=sys.stderr)
+    for name in ("noria", "noria.supervisor"):
+        logging.getLogger(name).setLevel(logging.INFO)
+    check_certificates(options.server.connections)
+    listener = bind(options.server)
+    directory = tempfile.mkdtemp(prefix="noria-")  # for this user alone
     try:
-        return _serve(engine, opened, tokenizer, options)
+        page = Page(options.server.processes.api_server_count)
+        roles = [_engine_role(options, page, directory)]
+        roles += [_api_role(options, page, slot, directory, listener) for slot in range(page.num_apis)]
+        return Supervisor(roles, options.server.shutdown_timeout + _DRAIN_GRACE_S).run()
     finally:
-        engine.client.shutdown()
+        release(listener, options.server)
+        shutil.rmtree(directory, ignore_errors=True)
 
 
-def _serve(engine: Engine, opened: OpenedModel, tokenizer: Tokenizer, options: ServeOptions) -> int:
-    from noria.server.app import create_app
-    from noria.server.lifecycle import run as run_server
+def _engine_role(options: ServeOptions, page: Page, directory: str) -> Role:
+    def work(orders: int) -> int:
+        from noria.cli.serve_engine import serve_engine
 
-    recorder = engine.client.recorder
-    with no_collections():
-        app = create_app(
-            engine.client,
-            served_model(opened, tokenizer, engine.resolved, options),
-            options.server,
-            lambda: chrome_trace(recorder.steps(), recorder.requests()),
-        )
-    return run_server(app, options.server)
+        return serve_engine(options, page, directory, orders)
 
-
-def _show(resolved: Resolved) -> None:
-    """The start-up table, before weights are read."""
-    print(render(startup_table(resolved)), file=sys.stderr)
-    for notice in notices(resolved):
-        print(f"note: {notice}", file=sys.stderr)
+    heartbeat = Heartbeat(lambda: page.stats(is_alive=True), time.monotonic)
+    hang_s = options.server.processes.engine_hang_timeout
+    return Role(
+        "engine",
+        work,
+        on_start=page.engine_starts,
+        on_end=page.engine_ended,
+        is_up=lambda: page.engine().state is EngineState.READY,
+        is_hung=lambda: heartbeat.silence_s() > _KILL_AFTER * hang_s,
+        drains=False,
+    )
 
 
-def served_model(
-    opened: OpenedModel, tokenizer: Tokenizer, resolved: Resolved, options: ServeOptions
-) -> ServedModel:
-    """What the server has to know of a model whose engine runs with the `resolved` settings."""
-    from noria.server.served import ServedModel
+def _api_role(options: ServeOptions, page: Page, slot: int, directory: str, listener: socket.socket) -> Role:
+    def work(orders: int) -> int:
+        from noria.cli.serve_api import ApiProcess
 
-    config, cache = resolved.config, resolved.config.cache
-    return ServedModel(
-        names=options.server.served_model_name or (opened.name,),
-        tokenizer=tokenizer,
-        max_model_len=config.scheduler.max_model_len,
-        vocab_size=config.model.vocab_size,
-        max_logprobs=options.server.max_logprobs,
-        created=int(time.time()),
-        generation_defaults=opened.generation_defaults,
-        cache_labels={
-            "block_size": str(cache.block_size),
-            "num_gpu_blocks": str(cache.num_blocks),
-            "cache_dtype": cache.dtype,
-            "enable_prefix_caching": str(cache.enable_prefix_caching),
-            "gpu_memory_utilization": str(options.engine.memory.gpu_memory_utilization),
-            "kv_cache_size_tokens": str(resolved.memory.num_tokens),
-            "kv_cache_max_concurrency": str(resolved.memory.num_longest_requests),
-        },
-        seed=config.seed,
+        return ApiProcess(options, page, slot, directory).run(listener, orders)
+
+    return Role(
+        f"api-{slot}",
+        work,
+        on_start=partial(page.api_starts, slot),
+        on_end=partial(page.api_ended, slot),
+        is_up=lambda: page.api_state(slot) is ApiState.SERVING,
+        is_hung=lambda: page.api_beat_age_s(slot) > _API_HANG_S,
+        drains=True,
     )

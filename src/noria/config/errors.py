@@ -50,5 +50,5 @@ class OverloadError(NoriaError):
 
     def __init__(self, message: str, reason: Refusal, retry_after_s: int) -> None:
         super().__init__(message)
-        self.reason = reason
+        self.reason = Refusal(reason)
         self.retry_after_s = retry_after_s

@@ -12,6 +12,7 @@ from noria.config.limits import LimitOptions
 from noria.config.logs import LogOptions
 from noria.config.observing import ObservingOptions
 from noria.config.option import PATH, REAL, SWITCH, WHOLE, Several, check_values, option
+from noria.config.processes import ProcessOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,7 @@ class ServerOptions:
     limits: LimitOptions = field(default_factory=LimitOptions)
     logs: LogOptions = field(default_factory=LogOptions)
     observing: ObservingOptions = field(default_factory=ObservingOptions)
+    processes: ProcessOptions = field(default_factory=ProcessOptions)
 
     def __post_init__(self) -> None:
         check_values(self)

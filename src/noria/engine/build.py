@@ -27,6 +27,7 @@ from noria.core.policies import choose_policies
 from noria.core.scheduler import Scheduler
 from noria.engine.in_process import InProcessClient
 from noria.engine.loop import EngineLoop
+from noria.engine.messages import EngineStats
 from noria.engine.records import Recorder
 from noria.engine.runner_api import Runner
 from noria.engine.timing import time_steps
@@ -120,10 +121,14 @@ def load_engine(
     return LoadedEngine(runner, resolved)
 
 
-def start_engine(loaded: LoadedEngine, queue: QueueOptions | None = None) -> Engine:
+def start_engine(
+    loaded: LoadedEngine,
+    queue: QueueOptions | None = None,
+    on_stats: Callable[[EngineStats], None] = lambda stats: None,
+) -> Engine:
     """Settle by timing what a step computes, unless it was stated, and start stepping.
 
-    queue: bounds what waits; without, anything may.
+    queue: bounds what waits; without, anything may. on_stats: told of every change, on the engine's thread.
 
     While it is timed, which takes about a tenth of a second, the process should do nothing else.
     """
@@ -132,7 +137,8 @@ def start_engine(loaded: LoadedEngine, queue: QueueOptions | None = None) -> Eng
         resolved = settle_step(resolved, time_steps(runner, MonotonicClock(), resolved.config))
     if queue is not None:
         resolved = settle_queue(resolved, queue)
-    return Engine(InProcessClient(loop_factory(resolved.config, runner), resolved.config), resolved)
+    client = InProcessClient(loop_factory(resolved.config, runner), resolved.config, on_stats)
+    return Engine(client, resolved)
 
 
 def _chosen_backend(options: EngineOptions, config: ModelConfig, dtype: str) -> ChosenBackend:

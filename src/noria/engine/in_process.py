@@ -43,7 +43,14 @@ class _Cancellation:
 class InProcessClient:
     """EngineClient whose engine steps on a daemon thread as long as there is work, and sleeps otherwise."""
 
-    def __init__(self, make_loop: LoopFactory, config: EngineConfig) -> None:
+    def __init__(
+        self,
+        make_loop: LoopFactory,
+        config: EngineConfig,
+        on_stats: Callable[[EngineStats], None] = lambda stats: None,
+    ) -> None:
+        """on_stats: told, on the engine's thread, of every change."""
+        self._on_stats = on_stats
         self._config = config
         self._loop = make_loop(self._publish)
         self._sinks = Sinks()  # touched by the engine's thread alone
@@ -87,7 +94,7 @@ class InProcessClient:
             self._wake.notify()
 
     def stats(self) -> EngineStats:
-        return self._stats
+        return replace(self._stats, progress=self._stats.step + self._loop.runner.progress)
 
     def shutdown(self) -> None:
         with self._wake:
@@ -101,7 +108,7 @@ class InProcessClient:
         try:
             while self._take_commands():
                 self._loop.step()
-                self._stats = self._loop.stats()
+                self._set_stats(self._loop.stats())
             self._loop.abort_all()
         except (
             BaseException
@@ -109,7 +116,7 @@ class InProcessClient:
             log.exception("the engine died")
             self._die(f"the engine failed: {type(error).__name__}")
         finally:
-            self._stats = self._dead_stats()
+            self._set_stats(self._dead_stats())
             self._loop.runner.shutdown()
 
     def _take_commands(self) -> bool:
@@ -141,13 +148,17 @@ class InProcessClient:
             self.cancel(orphans)
 
     def _die(self, reason: str) -> None:
-        self._stats = self._dead_stats()
+        self._set_stats(self._dead_stats())
         with self._wake:
             self._closed = reason
             commands, self._inbox = self._inbox, []
         self._register(commands)
         open_requests = self._sinks.open_requests()
         self._publish([Delta(i, finish=FinishReason.LOST, error=reason) for i in open_requests])
+
+    def _set_stats(self, stats: EngineStats) -> None:
+        self._stats = stats
+        self._on_stats(stats)
 
     def _dead_stats(self) -> EngineStats:
         return replace(self._stats, is_alive=False, num_running=0, num_waiting=0)

@@ -65,6 +65,22 @@ class EngineStats:
     num_blocks_used: int  # referenced by a running request
     num_blocks_cached: int  # evictable, but still holding a reusable prefix
     is_alive: bool
+    progress: int = 0  # moves as long as work does, also within a step
+    beat_age_s: float = 0.0  # since the engine's process last gave a sign of life; 0 for one in this process
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """What a client has to know of an engine that it did not build.
+
+    max_model_len: prompt and output together, in tokens. cache_labels: settings of the KV cache, in words.
+    seed: draws the seeds of requests that state none; None draws them from the system.
+    """
+
+    max_model_len: int
+    vocab_size: int
+    cache_labels: dict[str, str]
+    seed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

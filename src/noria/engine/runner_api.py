@@ -10,7 +10,13 @@ Pending = Any  # a runner's own handle on a launched step
 
 
 class Runner(Protocol):
-    """Executes plans, one at a time, in order. It obeys plans and never makes them."""
+    """Executes plans, one at a time, in order. It obeys plans and never makes them.
+
+    progress: moves as work does, if need be within a step; may be read from any thread.
+    """
+
+    @property
+    def progress(self) -> int: ...
 
     def launch(self, plan: StepPlan) -> Pending:
         """Start the step and return at once; the interpreter stays free while it computes."""

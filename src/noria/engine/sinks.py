@@ -20,6 +20,14 @@ class Sinks:
     def register(self, request_id: str, sink: Sink) -> None:
         self._by_request[request_id] = sink
 
+    def knows(self, request_id: str) -> bool:
+        """It has not had its last delta."""
+        return request_id in self._by_request
+
+    def forget(self, request_id: str) -> None:
+        """It was never queued after all."""
+        self._by_request.pop(request_id, None)
+
     def open_requests(self) -> list[str]:
         """Requests that have not had their last delta."""
         return list(self._by_request)

@@ -200,7 +200,13 @@ Forward = Callable[[Ops], Buffer]
 
 
 class Program(Protocol):
-    """A model's forward, ready to run on any batch."""
+    """A model's forward, ready to run on any batch.
+
+    progress: moves as work does, if need be within a run; may be read from any thread.
+    """
+
+    @property
+    def progress(self) -> int: ...
 
     def run(self, batch: Batch) -> np.ndarray:
         """Write the batch's KV; return the logits [R, V] float32, freshly made."""

@@ -26,6 +26,10 @@ class BuiltModel:
     def sampler(self) -> Sampler:
         return self._backend.sampler
 
+    @property
+    def progress(self) -> int:
+        return self._program.progress
+
     def forward(self, batch: Batch) -> np.ndarray:
         return self._program.run(batch)
 

@@ -20,6 +20,11 @@ class Model(Protocol):
     @property
     def sampler(self) -> Sampler: ...
 
+    @property
+    def progress(self) -> int:
+        """Moves as work does, if need be within a forward; may be read from any thread."""
+        ...
+
     def forward(self, batch: Batch) -> np.ndarray:
         """Write the batch's KV; return logits [R, vocab_size] float32 of batch.logit_rows, freshly made."""
         ...

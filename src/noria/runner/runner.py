@@ -36,6 +36,10 @@ class ModelRunner:
         self._worker: Worker[StepPlan, StepResult] = Worker("noria-runner", self._execute)
         self._is_shut_down = False
 
+    @property
+    def progress(self) -> int:
+        return self._model.progress
+
     def launch(self, plan: StepPlan) -> Future[StepResult]:
         """Start the step and return at once. Raises EngineError after shutdown."""
         if self._is_shut_down:

@@ -18,6 +18,7 @@ from noria import __version__
 from noria.config.errors import EngineError, OverloadError, RequestError
 from noria.config.serving import ServerOptions
 from noria.engine.client import EngineClient
+from noria.engine.heartbeat import Heartbeat
 from noria.server.bridge import Bridge
 from noria.server.control_routes import AbortRequest, control_routes
 from noria.server.dashboard.routes import dashboard_routes
@@ -28,7 +29,7 @@ from noria.server.exposition import Exposition
 from noria.server.gate import Gate
 from noria.server.generation_routes import BODIES as GENERATION_BODIES
 from noria.server.generation_routes import generation_routes
-from noria.server.health import Heartbeat, Watch
+from noria.server.health import Watch
 from noria.server.http_metrics import HttpMetrics
 from noria.server.keys import KeyRing
 from noria.server.limits import Limits
@@ -76,7 +77,7 @@ def create_app(
     traces = traces_of(options.observing, served.name)
     bridge = Bridge(traces.watch(client))
     gate = Gate()
-    watch = Watch(Heartbeat(client.stats, limits.engine_hang_s, time.monotonic), bridge)
+    watch = Watch(Heartbeat(client.stats, time.monotonic), bridge, options.processes.engine_hang_timeout)
     http_metrics = HttpMetrics(served.name)
     engine_metrics = EngineMetrics(
         served.name,
@@ -86,7 +87,7 @@ def create_app(
         LEGACY_NAMES if options.observing.legacy_metrics else {},
     )
     client.recorder.add_listener(engine_metrics)
-    service = Service(served, options, limits, bridge, http_metrics)
+    service = Service(served, options, limits, bridge, watch, http_metrics)
     keys = KeyRing(options.api_key, options.api_keys_file, limits.keys_look_every_s)
 
     app = FastAPI(

@@ -66,6 +66,7 @@ class Bridge:
         self._client = client
         self._inboxes: dict[str, Inbox] = {}  # by engine request id; until the last delta or a release
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._undecided: set[asyncio.Future[None]] = set()  # submissions whose verdict is not known
         self._lock = threading.Lock()
         self._arrived: list[Sequence[Delta]] = []  # guarded by _lock; from the engine's thread
         self._sink = self._on_deltas  # one object, so that the engine can see that it is the same one
@@ -90,13 +91,10 @@ class Bridge:
             self._inboxes[request.request_id] = inbox
             inbox.tenant = request.tenant.name
         try:
-            await _told(self._client.submit(requests, self._sink))
-        except asyncio.CancelledError:
-            self.cancel([request.request_id for request in requests])
-            raise
+            await self._decided(self._client.submit(requests, self._sink))
         except BaseException:
-            for request in requests:
-                self._inboxes.pop(request.request_id, None)
+            # Nobody may be there to say that it took them: what it has not taken, it passes over.
+            self.cancel([request.request_id for request in requests])
             raise
 
     def stop(self, request_id: str) -> None:
@@ -133,8 +131,25 @@ class Bridge:
     def fail_all(self, error: Exception) -> None:
         """Make every open request end with `error`, after what the engine has sent so far."""
         self._dispatch()
+        for waiting in self._undecided:
+            if not waiting.done():
+                waiting.set_exception(error)
         for inbox in set(self._inboxes.values()):
             inbox.fail(error)
+
+    async def _decided(self, verdict: Future[None]) -> None:
+        # An engine in this process knows at once; what is known need not be waited for.
+        if verdict.done():
+            verdict.result()
+            return
+        loop = asyncio.get_running_loop()
+        told: asyncio.Future[None] = loop.create_future()
+        verdict.add_done_callback(lambda done: loop.call_soon_threadsafe(_pass_on, done, told))
+        self._undecided.add(told)
+        try:
+            await told
+        finally:
+            self._undecided.discard(told)
 
     def _on_deltas(self, deltas: Sequence[Delta]) -> None:
         # On the engine's thread.
@@ -176,9 +191,11 @@ def _is_meant(reply_id: str, client_ids: Collection[str] | None) -> bool:
     return client_ids is None or reply_id in client_ids or _PREFIX.sub("", reply_id, count=1) in client_ids
 
 
-async def _told(verdict: Future[None]) -> None:
-    # An engine in this process knows at once; what is known need not be waited for.
-    if verdict.done():
-        verdict.result()
+def _pass_on(verdict: Future[None], told: asyncio.Future[None]) -> None:
+    if told.done():
+        return  # nobody waits any more
+    error = verdict.exception()
+    if error is None:
+        told.set_result(None)
     else:
-        await asyncio.wrap_future(verdict)
+        told.set_exception(error)

@@ -6,12 +6,9 @@ import asyncio
 import contextlib
 import copy
 import logging
-import signal
 import socket
 import ssl
-import threading
 from collections.abc import Iterator
-from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -20,65 +17,52 @@ from fastapi import FastAPI
 
 from noria.config.logs import LogOptions
 from noria.config.serving import ServerOptions
+from noria.engine.orders import Order
 from noria.server.access_log import PathFilter
 from noria.server.errors import unavailable
 from noria.server.http_protocol import bounded_http_protocol
-from noria.server.sockets import BACKLOG, address_of, bind, check_certificates, release
+from noria.server.sockets import BACKLOG, address_of, check_certificates
 
 logger = logging.getLogger("noria.server")
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _LEVELS = {"trace": "DEBUG"}  # a level that the web server adds to the usual ones
 _CLOSING_S = 2  # for connections to close once nothing is running
 
 
 class NoriaServer(uvicorn.Server):
-    """A server that drains: after the first signal it refuses new work and lets running work end.
+    """A server that drains: told to, it refuses new work and lets running work end.
 
-    What runs longer than `shutdown_timeout_s` is told so and ended. A second signal ends everything at once.
-    `exit_code`: 0 after a drain; 128 + signal number after a second signal.
+    What runs longer than `options.shutdown_timeout` is told so and ended.
     """
 
-    def __init__(self, config: uvicorn.Config, app: FastAPI, shutdown_timeout_s: float) -> None:
+    def __init__(self, config: uvicorn.Config, app: FastAPI, options: ServerOptions) -> None:
         super().__init__(config)
-        self.exit_code = 0
         self._switchboard = app.state.switchboard
-        self._shutdown_timeout_s = shutdown_timeout_s
+        self._options = options
         self._draining: asyncio.Task[None] | None = None
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Take the signals while the server runs. (The base class raises them again when it has ended, which
-        would turn an orderly end into a death by signal.)
-        """
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        loop = asyncio.get_running_loop()
-        before = {number: signal.getsignal(number) for number in _SIGNALS}
-        for number in _SIGNALS:
-            loop.add_signal_handler(number, self.handle_exit, number, None)
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                loop.remove_signal_handler(number)
-                signal.signal(number, handler)
+        """Leave signals alone: whoever runs the server takes them and gives orders."""
+        yield
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """On the event loop: the first call drains, the second ends at once."""
-        if self._draining is None:
-            logger.info("signal %d: finishing %d requests", sig, self._switchboard.gate.num_inside)
-            self._draining = asyncio.ensure_future(self._drain())
-        else:
-            logger.warning("signal %d again: ending at once", sig)
-            self.exit_code = 128 + sig
+    def obey(self, order: Order) -> None:
+        """On the event loop."""
+        if order is Order.QUIT:
             self._cut()
+        elif self._draining is None:
+            logger.info("finishing %d requests", self._switchboard.gate.num_inside)
+            self._draining = asyncio.ensure_future(self._drain())
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listener in sockets or ():
+            logger.info("listening on %s", address_of(listener, self._options.connections))
 
     async def _drain(self) -> None:
         switchboard = self._switchboard
         switchboard.gate.drain()
-        if not await switchboard.gate.wait_until_idle(self._shutdown_timeout_s):
+        if not await switchboard.gate.wait_until_idle(self._options.shutdown_timeout):
             logger.warning("%d requests are still running; ending them", switchboard.gate.num_inside)
             switchboard.bridge.fail_all(
                 unavailable("The server is shutting down and could not wait for this request.", 5)
@@ -93,26 +77,6 @@ class NoriaServer(uvicorn.Server):
         for connection in list(self.server_state.connections):
             if connection.transport is not None:
                 connection.transport.abort()
-
-
-def run(app: FastAPI, options: ServerOptions) -> int:
-    """Serve `app` (of create_app) until a signal ends it; returns the exit code. Raises ConfigError when the
-    address cannot be listened on.
-    """
-    bound = bind(options)
-    try:
-        return serve(app, options, [bound])
-    finally:
-        release(bound, options)
-
-
-def serve(app: FastAPI, options: ServerOptions, sockets: list[socket.socket]) -> int:
-    """As `run`, on sockets that are bound already."""
-    server = make_server(app, options)
-    for listener in sockets:
-        logger.info("listening on %s", address_of(listener, options.connections))
-    server.run(sockets=sockets)
-    return server.exit_code
 
 
 def make_server(app: FastAPI, options: ServerOptions) -> NoriaServer:
@@ -139,7 +103,7 @@ def make_server(app: FastAPI, options: ServerOptions) -> NoriaServer:
         ssl_ca_certs=connections.ssl_ca_certs,
         ssl_cert_reqs=ssl.CERT_NONE if connections.ssl_ca_certs is None else ssl.CERT_REQUIRED,
     )
-    return NoriaServer(config, app, options.shutdown_timeout)
+    return NoriaServer(config, app, options)
 
 
 def _log_config(level: str, logs: LogOptions) -> dict[str, Any]:

@@ -16,7 +16,6 @@ class Limits:
     template_timeout_s: a chat template that runs longer is given up.
     thread_wait_s: how long a text waits for a thread to prepare it before its request is refused.
     max_hung_templates: how many templates given up may be replaced by a fresh thread.
-    engine_hang_s: an engine that has work and makes no step for this long counts as hung.
     keys_look_every_s: how often the file of API keys is looked at for changes.
     drain_grace_s: what cut requests get, once the shutdown timeout is over, to tell their clients.
     """
@@ -32,7 +31,6 @@ class Limits:
     template_timeout_s: float = 30.0
     thread_wait_s: float = 5.0
     max_hung_templates: int = 4
-    engine_hang_s: float = 300.0
     connection_keep_alive_s: int = 75
     keys_look_every_s: float = 1.0
     drain_grace_s: float = 2.0

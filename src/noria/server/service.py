@@ -12,6 +12,7 @@ from noria.config.serving import ServerOptions
 from noria.server.access_log import request_log
 from noria.server.bridge import Bridge
 from noria.server.errors import ApiError, DeadlinePassed, unavailable
+from noria.server.health import Watch
 from noria.server.http_metrics import HttpMetrics
 from noria.server.limits import Limits
 from noria.server.served import ServedModel
@@ -33,12 +34,14 @@ class Service:
         options: ServerOptions,
         limits: Limits,
         bridge: Bridge,
+        watch: Watch,
         metrics: HttpMetrics,
     ) -> None:
         self.served = served
         self.options = options
         self.limits = limits
         self._bridge = bridge
+        self._watch = watch
         self._metrics = metrics
         self._log = request_log(options.logs, served.tokenizer)
         self._random = Random(served.seed)
@@ -112,6 +115,8 @@ class Service:
         if left_s is not None and left_s <= 0:
             raise DeadlinePassed("The time for this request was over before it was read.")
         try:
+            if not self._watch.is_ready():
+                raise EngineError("it makes no progress")
             turn = Turn(self._bridge, self.served.tokenizer, request, self._random)
             await turn.begin()
         except EngineError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import ssl
 import stat
 from typing import Any
 
@@ -78,6 +77,8 @@ def check_certificates(connections: ConnectionOptions) -> None:
             if getattr(connections, name) is not None:
                 raise ConfigError(f"{name} goes with ssl_certfile, which is not given")
         return
+    import ssl  # slow to import, and seldom needed
+
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     files = [
         f"ssl_certfile {connections.ssl_certfile}",

@@ -31,7 +31,7 @@ def probe_routes(watch: Watch, gate: Gate, exposition: Exposition) -> APIRouter:
 
     @routes.get("/ready", summary="200 while new work is taken", responses=_PROBE_RESPONSES)
     async def ready() -> Response:
-        return Response(status_code=200 if watch.is_alive() and not gate.is_draining else 503)
+        return Response(status_code=200 if watch.is_ready() and not gate.is_draining else 503)
 
     @routes.api_route("/ping", methods=["GET", "POST"], include_in_schema=False)
     async def ping() -> Response:

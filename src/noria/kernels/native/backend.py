@@ -64,6 +64,11 @@ class NativeProgram:
         times: list[tuple[str, float]] = self._plan.op_times
         return times
 
+    @property
+    def progress(self) -> int:
+        num_ops: int = self._plan.num_ops_run
+        return num_ops
+
     def run(self, batch: Batch) -> np.ndarray:
         """ValueError for a batch that does not fit the model or its cache."""
         logits = np.empty((len(batch.logit_rows), self._plan.num_logits), np.float32)

@@ -56,7 +56,10 @@ class TorchBackend:
 
 
 class TorchProgram:
-    """A kernels.ops.Program that calls the model's forward anew for each batch."""
+    """A kernels.ops.Program that calls the model's forward anew for each batch.
+
+    progress: number of runs.
+    """
 
     def __init__(self, forward: Forward, cache: KvCache, safe: Safe, options: BackendOptions) -> None:
         self._forward = forward
@@ -64,9 +67,11 @@ class TorchProgram:
         self._safe = safe
         self._num_threads = options.num_threads
         self._scratch = Scratch(options.device)
+        self.progress = 0
 
     def run(self, batch: Batch) -> np.ndarray:
         # Both settings belong to the calling thread, and the engine's is not the one that built the model.
         with torch.inference_mode(), torch_threads(self._num_threads):
-            logits = self._forward(TorchOps(batch, self._cache, self._safe, self._scratch))
-            return logits.cpu().numpy()
+            logits = self._forward(TorchOps(batch, self._cache, self._safe, self._scratch)).cpu().numpy()
+        self.progress += 1
+        return logits

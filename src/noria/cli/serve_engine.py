@@ -1,0 +1,55 @@
+"""The process of `noria serve` that holds the model."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+
+from noria.cli.starting import no_collections, share_interpreter
+from noria.config.report import late_rows, notices, render, startup_table
+from noria.config.resolved import Resolved
+from noria.config.serving import ServeOptions
+from noria.engine.build import load_engine, open_model, start_engine
+from noria.engine.facts import engine_facts
+from noria.engine.remote.host import EngineHost
+from noria.engine.remote.page import Page
+from noria.offline.progress import bytes_progress
+
+log = logging.getLogger("noria.engine")
+
+_PREPARING_S = 20.0  # for the other processes to have imported what they need
+_LOOK_EVERY_S = 0.005
+
+
+def serve_engine(options: ServeOptions, page: Page, directory: str, orders: int) -> int:
+    """Load the model and serve it to the API processes of `page` until the descriptor `orders` says to end."""
+    share_interpreter()
+    with no_collections():
+        opened = open_model(options.engine.model)
+        with bytes_progress("Loading weights", is_shown=sys.stderr.isatty()) as progress:
+            loaded = load_engine(opened, options.engine, _show, progress)
+        _wait_for_quiet(page)
+        engine = start_engine(loaded, options.queue, page.put_stats)
+    print(render(late_rows(engine.resolved)), file=sys.stderr)
+    host = EngineHost(engine.client, page, directory, engine_facts(engine.resolved, options.engine))
+    try:
+        host.run(orders)
+    finally:
+        engine.client.shutdown()
+    host.close()
+    return 0
+
+
+def _show(resolved: Resolved) -> None:
+    """The start-up table, before weights are read."""
+    print(render(startup_table(resolved)), file=sys.stderr)
+    for notice in notices(resolved):
+        print(f"note: {notice}", file=sys.stderr)
+
+
+def _wait_for_quiet(page: Page) -> None:
+    """The others import their libraries while the weights load; a step is timed when they have done."""
+    deadline_s = time.monotonic() + _PREPARING_S
+    while not page.are_apis_prepared() and time.monotonic() < deadline_s:
+        time.sleep(_LOOK_EVERY_S)

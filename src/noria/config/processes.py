@@ -1,0 +1,35 @@
+"""What a user may ask of the processes that make up a server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from noria.config.option import REAL, WHOLE, check_values, option
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessOptions:
+    """How many there are, and when one of them is given up."""
+
+    TITLE: ClassVar[str] = "Processes"
+
+    api_server_count: int = option(
+        1,
+        "Processes that speak HTTP, beside the one that computes. One is enough for all but the smallest models on "
+        "many cores.",
+        WHOLE,
+        low=1,
+        high=64,
+        aliases=("-asc",),
+    )
+    engine_hang_timeout: float = option(
+        9.0,
+        "Seconds without progress after which the engine counts as hung: streams are told so, /health says 503. "
+        "After half of it no new work is taken, after twice as long the engine is ended and started anew.",
+        REAL,
+        low=0.1,
+    )
+
+    def __post_init__(self) -> None:
+        check_values(self)

@@ -1,0 +1,149 @@
+"""The processes of a server start together, come back when they end, and end together."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import support_supervised
+
+
+class Supervised:
+    def __init__(self, *settings: str) -> None:
+        path = Path(support_supervised.__file__)
+        self.process = subprocess.Popen(
+            [sys.executable, str(path), *settings],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.pids: dict[str, int] = {}
+
+    def started(self, *names: str) -> None:
+        """Wait until processes of these names have started."""
+        for _ in names:
+            name, pid = self.line().split()
+            self.pids[name] = int(pid)
+        assert set(names) <= set(self.pids)
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def is_there(self, name: str) -> bool:
+        try:
+            os.kill(self.pids[name], 0)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def exit_code(self) -> int:
+        return self.process.wait(timeout=30)
+
+    def errors(self) -> str:
+        assert self.process.stderr is not None
+        return self.process.stderr.read()
+
+
+@contextmanager
+def supervised(*settings: str) -> Iterator[Supervised]:
+    running = Supervised(*settings)
+    try:
+        yield running
+    finally:
+        running.process.kill()
+        running.process.communicate()
+
+
+def settle() -> None:
+    """The supervisor looks at its children four times a second; what it saw is not told."""
+    time.sleep(0.6)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_at_a_signal_what_drains_ends_first_and_the_status_is_0(number: signal.Signals) -> None:
+    with supervised() as server:
+        server.started("engine", "api")
+        settle()
+        server.process.send_signal(number)
+        assert [server.line(), server.line()] == ["api drains", "engine quits"]
+        assert server.exit_code() == 0
+
+
+def test_a_second_signal_ends_everything_at_once() -> None:
+    with supervised("api-stays") as server:
+        server.started("engine", "api")
+        settle()
+        server.process.send_signal(signal.SIGTERM)
+        assert server.line() == "api drains"
+        server.process.send_signal(signal.SIGTERM)
+        assert {server.line(), server.line()} == {"api quits", "engine quits"}
+        assert server.exit_code() == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize("name", ["engine", "api"])
+def test_what_is_killed_comes_back_and_the_other_stays(name: str) -> None:
+    with supervised() as server:
+        server.started("engine", "api")
+        settle()
+        before = dict(server.pids)
+        os.kill(server.pids[name], signal.SIGKILL)
+        server.started(name)
+        assert server.pids[name] != before[name]
+        other = "api" if name == "engine" else "engine"
+        assert server.is_there(other)
+        assert server.pids[other] == before[other]
+        server.process.terminate()
+        assert server.exit_code() == 0
+        assert f"the {name} process was ended by signal 9" in server.errors()
+
+
+def test_what_hangs_is_ended_and_comes_back() -> None:
+    with supervised("engine-hangs") as server:
+        server.started("engine", "api")
+        server.started("engine")
+        server.process.terminate()
+        assert server.exit_code() == 0
+        assert "the engine process hangs; ending it" in server.errors()
+
+
+@pytest.mark.parametrize(("setting", "word"), [("engine-fails", "engine"), ("api-fails", "api")])
+def test_a_failure_at_the_start_ends_everything_and_is_told_once(setting: str, word: str) -> None:
+    with supervised(setting) as server:
+        assert server.exit_code() == 2
+        assert server.errors().count(f"noria serve: {word} cannot work") == 1
+
+
+def test_the_same_failure_of_both_is_told_once() -> None:
+    with supervised("engine-fails", "api-fails") as server:
+        assert server.exit_code() == 2
+        assert server.errors().count("cannot work") == 1
+
+
+def test_what_cannot_come_back_ends_the_server_with_a_reason() -> None:
+    with supervised("engine-fails-again") as server:
+        server.started("engine", "api")
+        settle()
+        os.kill(server.pids["engine"], signal.SIGKILL)
+        assert server.exit_code() == 1
+        errors = server.errors()
+        assert "the engine process: noria serve: engine cannot work" in errors
+        assert "cannot be started again" in errors
+
+
+def test_nothing_outlives_a_supervisor_that_is_killed() -> None:
+    with supervised() as server:
+        server.started("engine", "api")
+        server.process.kill()
+        deadline_s = time.monotonic() + 20
+        while any(map(server.is_there, server.pids)) and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+        assert not any(map(server.is_there, server.pids))

@@ -1,0 +1,270 @@
+"""An engine behind a wire behaves as one in the same process, and its end is noticed."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+import pytest
+
+from noria.config.errors import EngineError, RequestError
+from noria.core.outputs import FinishReason
+from noria.core.plan import StepPlan, StepResult
+from noria.engine.messages import GenerateRequest
+from noria.engine.remote.client import RemoteClient
+from noria.engine.remote.page import EngineState
+from noria.sampling.params import SamplingParams
+from support_engine import solo_output
+from support_ledger_runner import LedgerRunner
+from support_remote import FACTS, HostedEngine, Inbox, hosted, until
+
+GREEDY = SamplingParams(temperature=0.0, max_tokens=6, ignore_eos=True)
+LONG = SamplingParams(temperature=0.0, max_tokens=200, ignore_eos=True)
+
+Result = TypeVar("Result")
+
+
+def request(name: str, params: SamplingParams = GREEDY) -> GenerateRequest:
+    return GenerateRequest(name, (1, 2, 3), params, 0)
+
+
+class GatedRunner(LedgerRunner):
+    """Computes a step only when the test lets it."""
+
+    def __init__(self) -> None:
+        super().__init__(4)
+        self.gate = threading.Semaphore(0)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Every step that was let on is done."""
+        return not self.gate.acquire(blocking=False) or bool(self.gate.release())
+
+    async def step_until(self, condition: Callable[[], object]) -> None:
+        """Let steps on one by one, so that whoever reads has read the news of one before the next."""
+        while not condition():
+            if self.is_waiting:
+                self.gate.release(1)
+            await asyncio.sleep(0.001)
+
+    def collect(self, plan: StepPlan) -> StepResult:
+        assert self.gate.acquire(timeout=20)
+        return super().collect(plan)
+
+
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        await asyncio.wait_for(scenario(), timeout=60)
+
+    asyncio.run(bounded())
+
+
+async def verdict(submitted: Future[None]) -> None:
+    await asyncio.wrap_future(submitted)
+
+
+def test_outputs_are_those_of_an_engine_in_the_same_process() -> None:
+    async def scenario() -> None:
+        async with hosted() as (_, (client,), _directory):
+            inbox = Inbox()
+            await verdict(client.submit([request("a"), request("b")], inbox))
+            await inbox.ended("a", "b")
+            for name in ("a", "b"):
+                assert inbox.output(name) == solo_output([1, 2, 3], 6)
+                assert inbox.last(name).finish is FinishReason.LENGTH
+
+    run(scenario)
+
+
+def test_records_are_there_when_the_news_of_an_end_is() -> None:
+    async def scenario() -> None:
+        async with hosted(num_apis=2) as (hosted_engine, (client, other), _):
+            inbox = Inbox()
+            await verdict(client.submit([request("a")], inbox))
+            await inbox.ended("a")
+            (record,) = client.recorder.requests()
+            assert (record.request_id, record.num_output_tokens) == ("a", 6)
+            assert client.recorder.steps() == hosted_engine.engine.recorder.steps()
+            await until(lambda: other.recorder.steps() == client.recorder.steps())
+            assert other.recorder.requests() == [record]
+
+    run(scenario)
+
+
+def test_clients_get_the_news_of_their_own_requests_alone() -> None:
+    async def scenario() -> None:
+        async with hosted(num_apis=3) as (_, clients, _directory):
+            inboxes = [Inbox() for _ in clients]
+            for i, (client, inbox) in enumerate(zip(clients, inboxes, strict=True)):
+                await verdict(client.submit([request(f"r{i}")], inbox))
+            for i, inbox in enumerate(inboxes):
+                await inbox.ended(f"r{i}")
+                assert {delta.request_id for delta in inbox.deltas} == {f"r{i}"}
+                assert inbox.output(f"r{i}") == solo_output([1, 2, 3], 6)
+
+    run(scenario)
+
+
+def test_a_refusal_is_raised_as_it_was_and_leaves_nothing_behind() -> None:
+    async def scenario() -> None:
+        async with hosted() as (_, (client,), _directory):
+            too_long = GenerateRequest("a", tuple(range(40)) * 8, GREEDY, 0)
+            inbox = Inbox()
+            with pytest.raises(RequestError, match="maximum context length is 256"):
+                await verdict(client.submit([request("b"), too_long], inbox))
+            await verdict(client.submit([request("a"), request("b")], inbox))  # neither was queued
+            await inbox.ended("a", "b")
+
+    run(scenario)
+
+
+def test_a_cancel_ends_a_request_while_a_step_runs_and_frees_its_blocks() -> None:
+    async def scenario() -> None:
+        runner = GatedRunner()
+        async with hosted(runner=runner) as (_, (client,), _directory):
+            inbox = Inbox()
+            await verdict(client.submit([request("a", LONG)], inbox))
+            runner.gate.release(1)
+            await until(lambda: client.stats().num_running == 1)
+            client.cancel(["a", "unknown"])
+            await runner.step_until(lambda: inbox.deltas and inbox.deltas[-1].finish)
+            assert inbox.last("a").finish is FinishReason.ABORT
+            await runner.step_until(lambda: client.stats().num_blocks_used == 0)
+            assert len(inbox.output("a")) < 100
+
+    run(scenario)
+
+
+def test_a_verdict_does_not_wait_for_the_step_that_runs() -> None:
+    async def scenario() -> None:
+        runner = GatedRunner()
+        async with hosted(runner=runner) as (_, (client,), _directory):
+            inbox = Inbox()
+            await verdict(client.submit([request("a")], inbox))
+            await verdict(client.submit([request("b")], inbox))  # the step of "a" is not let on
+            with pytest.raises(RequestError, match="in use"):
+                await verdict(client.submit([request("a")], inbox))
+            runner.gate.release(1000)
+            await inbox.ended("a", "b")
+
+    run(scenario)
+
+
+def test_the_page_tells_what_the_engine_does() -> None:
+    async def scenario() -> None:
+        runner = GatedRunner()
+        async with hosted(runner=runner) as (hosted_engine, (client,), _):
+            assert client.stats().is_alive
+            inbox = Inbox()
+            await verdict(client.submit([request("a"), request("b")], inbox))
+            runner.gate.release(1)
+            await until(lambda: client.stats().num_running == 2)
+            assert client.stats().num_blocks == 64
+            assert client.stats().num_blocks_used > 0
+            runner.gate.release(1000)
+            await inbox.ended("a", "b")
+            await until(lambda: client.stats().num_running == 0)
+            assert client.stats().step == hosted_engine.engine.stats().step == 6
+            assert client.stats().beat_age_s < 5
+
+    run(scenario)
+
+
+def test_requests_are_lost_with_their_engine_and_the_next_one_takes_new_ones() -> None:
+    async def scenario() -> None:
+        runner = GatedRunner()
+        async with hosted(runner=runner) as (first, (client,), directory):
+            inbox = Inbox()
+            await verdict(client.submit([request("a", LONG)], inbox))
+            undecided = client.submit([request("b", LONG)], inbox)
+            first.page.engine_ended()  # as the supervisor says when the process is gone
+            await inbox.ended("a")
+            assert inbox.last("a").finish is FinishReason.LOST
+            assert undecided.exception() is None or isinstance(undecided.exception(), EngineError)
+            assert not client.stats().is_alive
+            with pytest.raises(EngineError, match="not running"):
+                await verdict(client.submit([request("c")], inbox))
+            runner.gate.release(1000)
+            second = HostedEngine(first.page, directory, LedgerRunner(4))
+            await until(lambda: client.stats().is_alive)
+            await verdict(client.submit([request("a")], inbox))  # its name is free again
+            await inbox.ended("a")
+            await until(lambda: len(inbox.output("a")) == 6)
+            second.stop()
+
+    run(scenario)
+
+
+def test_what_a_vanished_client_asked_for_is_cancelled() -> None:
+    async def scenario() -> None:
+        runner = GatedRunner()
+        async with hosted(num_apis=2, runner=runner) as (hosted_engine, (client, other), _):
+            inbox, kept = Inbox(), Inbox()
+            await verdict(client.submit([request("a", LONG)], inbox))
+            await verdict(other.submit([request("b")], kept))
+            runner.gate.release(2)  # "b" joins in the second step
+            await until(lambda: other.stats().num_running == 2)
+            hosted_engine.page.api_ended(0)
+            await until(lambda: not hosted_engine.host._sessions or len(hosted_engine.host._sessions) == 1)
+            runner.gate.release(1000)
+            await kept.ended("b")
+            assert kept.output("b") == solo_output([1, 2, 3], 6)
+            await until(lambda: other.stats().num_blocks_used == 0)
+            records = {record.request_id: record for record in other.recorder.requests()}
+            assert records["a"].finish is FinishReason.ABORT
+
+    run(scenario)
+
+
+def test_a_client_that_takes_no_messages_loses_its_requests_and_learns_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("noria.engine.remote.host._MAX_UNREAD", 200)
+    monkeypatch.setattr("noria.engine.remote.line._MAX_UNREAD", 100)
+
+    async def scenario() -> None:
+        runner = GatedRunner()
+        async with hosted(num_apis=2, runner=runner) as (hosted_engine, (client, other), _):
+            asyncio.get_running_loop().remove_reader(client._line._descriptor)
+            client._timer.cancel()  # stopped: it reads no more
+            stalled, kept = Inbox(), Inbox()
+            undecided = client.submit([request("a", LONG)], stalled)
+            stalled_session = client._link.session
+            num_neighbours = 0
+            while hosted_engine.page.lost_session(0) != stalled_session:
+                name = f"b{num_neighbours}"
+                await verdict(other.submit([request(name, LONG)], kept))
+                await runner.step_until(lambda: len(kept.output(name)) == 200)  # noqa: B023
+                assert kept.output(name) == solo_output([1, 2, 3], 200)  # it never notices
+                num_neighbours += 1
+                assert num_neighbours < 50
+            client._look()  # goes on
+            await until(lambda: not client._sinks.open_requests())
+            assert undecided.exception() is None or isinstance(undecided.exception(), EngineError)
+            await until(lambda: client._link is not None and client._link.is_welcome)
+            inbox = Inbox()
+            await verdict(client.submit([request("c")], inbox))
+            await runner.step_until(lambda: client._line.read() or len(inbox.output("c")) == 6)
+            assert inbox.output("c") == solo_output([1, 2, 3], 6)
+            await runner.step_until(lambda: other.stats().num_blocks_used == 0)
+
+    run(scenario)
+
+
+def test_submissions_before_the_engine_is_there_are_refused() -> None:
+    async def scenario() -> None:
+        async with hosted(num_spare=1) as (hosted_engine, _, directory):
+            page = hosted_engine.page
+            late = RemoteClient(page, 1, directory)
+            with pytest.raises(EngineError, match="not running"):
+                await verdict(late.submit([request("a")], Inbox()))
+            assert not late.stats().is_alive
+            assert await late.facts() == FACTS
+            assert late.stats().is_alive
+            assert page.engine().state is EngineState.READY
+            late.shutdown()
+
+    run(scenario)

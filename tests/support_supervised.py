@@ -1,0 +1,62 @@
+"""A supervisor of two processes that do nothing: `python support_supervised.py [SETTING ...]`.
+
+Prints `NAME PID` as each starts, `NAME drains` when it is told to. Settings: `engine-fails` and `api-fails` raise a
+ConfigError as they start; `engine-fails-again` from its second start on; `api-stays` does not obey DRAIN;
+`engine-hangs` says so from the start.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import os
+import sys
+
+from noria.cli.supervisor import Role, Supervisor
+from noria.config.errors import ConfigError
+from noria.engine.orders import Order, read_order
+
+
+def main(settings: list[str]) -> int:
+    logging.basicConfig(level=logging.INFO)
+    starts = memoryview(mmap.mmap(-1, 16)).cast("q")
+    roles = [role(index, name, starts, settings) for index, name in enumerate(("engine", "api"))]
+    return Supervisor(roles, drain_s=60).run()
+
+
+def role(index: int, name: str, starts: memoryview, settings: list[str]) -> Role:
+    up = memoryview(mmap.mmap(-1, 8)).cast("q")
+
+    def work(orders: int) -> int:
+        if f"{name}-fails" in settings or (f"{name}-fails-again" in settings and starts[index] > 1):
+            raise ConfigError(f"{name} cannot work")
+        say(f"{name} {os.getpid()}")
+        up[0] = 1
+        while (order := read_order(orders)) is Order.DRAIN:
+            say(f"{name} drains")
+            if f"{name}-stays" not in settings:
+                return 0
+        say(f"{name} quits")
+        return 0 if order is Order.QUIT else 9
+
+    def on_start() -> None:
+        up[0] = 0
+        starts[index] += 1
+
+    return Role(
+        name,
+        work,
+        on_start=on_start,
+        on_end=lambda: None,
+        is_up=lambda: bool(up[0]),
+        is_hung=lambda: f"{name}-hangs" in settings and starts[index] == 1,
+        drains=name == "api",
+    )
+
+
+def say(line: str) -> None:
+    os.write(1, f"{line}\n".encode())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
