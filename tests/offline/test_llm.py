@@ -134,6 +134,17 @@ def test_bad_words_are_never_written_and_allowed_tokens_alone_are(llm: LLM) -> N
     assert set(result.outputs[0].token_ids) <= {7, 9}
 
 
+def test_named_tokens_take_the_place_of_the_likeliest(llm: LLM) -> None:
+    fields = {"temperature": 0, "max_tokens": 4, "ignore_eos": True}
+    [whole] = generate(llm, "the", SamplingParams(logprobs=llm.tokenizer.vocab_size, **fields))
+    [named] = generate(llm, "the", SamplingParams(logprobs=2, logprob_token_ids=(9, 7, 8), **fields))
+    for every, some in zip(whole.outputs[0].logprobs, named.outputs[0].logprobs, strict=True):
+        values = dict(every.top)
+        expected = sorted((-values[token_id], token_id) for token_id in (7, 8, 9))
+        assert some.top == tuple((token_id, -value) for value, token_id in expected)
+        assert (some.token_id, some.logprob, some.rank) == (every.token_id, every.logprob, every.rank)
+
+
 @pytest.mark.parametrize("fault", [ValueError("my own fault"), SystemExit("my own fault")])
 def test_a_processor_that_raises_fails_its_own_request_alone(llm: LLM, fault: BaseException) -> None:
     def broken(prompt_ids, output_ids, logits):

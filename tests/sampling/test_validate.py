@@ -18,6 +18,16 @@ from noria.sampling.validate import check_against_vocabulary, check_token_ids
             "logit_bias must hold token ids from 0 to 99, got 100",
         ),
         ({"stop_token_ids": (1, 2**40)}, "stop_token_ids", f"from 0 to 99, got {2**40}"),
+        (
+            {"logprobs": 0, "logprob_token_ids": (100,)},
+            "logprob_token_ids",
+            "logprob_token_ids must hold token ids from 0 to 99, got 100",
+        ),
+        (
+            {"logprobs": 0, "logprob_token_ids": (1,) * 21},
+            "logprob_token_ids",
+            "logprob_token_ids must hold at most 20 token ids, got 21",
+        ),
         ({"logprobs": 21}, "logprobs", "logprobs must be at least 0 and at most 20, got 21"),
         (
             {"prompt_logprobs": 21},

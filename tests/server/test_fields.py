@@ -169,6 +169,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"allowed_token_ids": [500]}, "allowed_token_ids"),
     ({"allowed_token_ids": [-1]}, "allowed_token_ids"),
     ({"allowed_token_ids": ["a"]}, "allowed_token_ids"),
+    ({"logprob_token_ids": [5]}, "logprob_token_ids"),
     ({"bad_words": [""]}, "bad_words"),
     ({"bad_words": [5]}, "bad_words"),
     ({"bad_words": "a"}, "bad_words"),
@@ -224,6 +225,15 @@ def test_bad_values_of_a_chats_own_fields_are_refused(
 ) -> None:
     answer = server.chat(**fields)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+
+
+@pytest.mark.parametrize(("endpoint", "logprobs"), [("chat", True), ("complete", 1)])
+def test_alternatives_may_be_named(server: Server, endpoint: str, logprobs: Any) -> None:
+    assert ask(server, endpoint, logprobs=logprobs, logprob_token_ids=[7, 5]).status_code == 200
+    assert server.engine.submitted[-1].params.logprob_token_ids == (7, 5)
+    for bad in ([500], [-1], ["a"], [5] * 6):
+        answer = ask(server, endpoint, logprobs=logprobs, logprob_token_ids=bad)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "logprob_token_ids")
 
 
 @pytest.mark.parametrize("logprobs", [-1, 6, True, 1.5])

@@ -33,6 +33,7 @@ ASKING: dict[str, Any] = {
     "logprobs": True,
     "top_logprobs": 1,
     "prompt_logprobs": 1,
+    "logprob_token_ids": [5],
     "max_tokens": 5,
     "max_completion_tokens": 5,
 }

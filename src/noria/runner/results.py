@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 
@@ -83,12 +85,26 @@ class _Reader:
         self, sampling: Sequence[tuple[int, RequestState]], choices: Sequence[int | SamplingFault]
     ) -> dict[int, TokenLogprobs | SamplingFault]:
         """By row, those that were asked for."""
-        asked = [
-            Asked(row, choice, state.params.logprobs)
-            for (row, state), choice in zip(sampling, choices, strict=True)
-            if state.params.logprobs is not None and not isinstance(choice, SamplingFault)
-        ]
+        asked: list[Asked] = []
+        counts: list[tuple[int, int]] = []  # (row, how many of `asked` are about it)
+        for (row, state), choice in zip(sampling, choices, strict=True):
+            if state.params.logprobs is None or isinstance(choice, SamplingFault):
+                continue
+            named = state.params.logprob_token_ids
+            asked.append(Asked(row, choice, 0 if named else state.params.logprobs))
+            asked += [Asked(row, token_id, 0) for token_id in named]
+            counts.append((row, 1 + len(named)))
         if not asked:
             return {}
-        told = self._sampler.logprobs(self._logits, asked)
-        return {entry.row: found for entry, found in zip(asked, told, strict=True)}
+        told = iter(self._sampler.logprobs(self._logits, asked))
+        return {row: _together(list(islice(told, count))) for row, count in counts}
+
+
+def _together(told: Sequence[TokenLogprobs | SamplingFault]) -> TokenLogprobs | SamplingFault:
+    """What was told of a chosen token, with what was told of others of its row as its alternatives."""
+    chosen, *others = told
+    if isinstance(chosen, SamplingFault) or not others:
+        return chosen
+    # A row that cannot be normalised is a fault for each of its tokens.
+    found = [(entry.token_id, entry.logprob) for entry in others if isinstance(entry, TokenLogprobs)]
+    return replace(chosen, top=tuple(sorted(found, key=lambda pair: (-pair[1], pair[0]))))

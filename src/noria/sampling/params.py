@@ -43,6 +43,7 @@ class SamplingParams:
     ignore_eos: the model's end-of-sequence tokens do not end the output.
     logprobs, prompt_logprobs: number of most likely alternatives to report a token (0: the token alone); None
         reports nothing. Values are log-softmax of the model's own logits, before penalties and temperature.
+    logprob_token_ids: the alternatives to report with logprobs, instead of the most likely ones.
     skip_special_tokens: leave special tokens out of the text.
     logits_processors: Python callables (prompt_ids, output_ids, logits) -> logits, in order, after penalties
         and bias; offline API only. One that raises fails its own request.
@@ -70,6 +71,7 @@ class SamplingParams:
     min_tokens: int = 0
     max_tokens: int | None = 16
     logprobs: int | None = None
+    logprob_token_ids: tuple[int, ...] = ()
     prompt_logprobs: int | None = None
     skip_special_tokens: bool = True
     logits_processors: tuple[LogitsProcessor, ...] = ()
@@ -124,6 +126,7 @@ def _tuple_of_tuples(values: Iterable[Iterable[int]]) -> tuple[tuple[int, ...], 
 _COLLECTIONS: dict[str, tuple[Callable[..., Any], str]] = {
     "stop": (tuple, "a string or a list of strings"),
     "stop_token_ids": (tuple, "a list of token ids"),
+    "logprob_token_ids": (tuple, "a list of token ids"),
     "allowed_token_ids": (tuple, "a list of token ids"),
     "bad_words": (tuple, "a list of strings"),
     "bad_word_ids": (_tuple_of_tuples, "a list of lists of token ids"),
@@ -202,6 +205,9 @@ def _check_lists(params: SamplingParams) -> None:
         raise RequestError("allowed_token_ids must hold at least one token id", "allowed_token_ids")
     _check_ids(params.stop_token_ids, "stop_token_ids")
     _check_ids(params.allowed_token_ids or (), "allowed_token_ids")
+    _check_ids(params.logprob_token_ids, "logprob_token_ids")
+    if params.logprob_token_ids and params.logprobs is None:
+        raise RequestError("logprob_token_ids go with logprobs, which are not asked for", "logprob_token_ids")
     for word in params.bad_word_ids:
         _check_ids(word, "bad_word_ids")
         if not word:

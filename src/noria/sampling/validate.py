@@ -20,11 +20,18 @@ def check_against_vocabulary(params: SamplingParams, vocab_size: int, max_logpro
     check_token_ids(
         [token_id for word in params.bad_word_ids for token_id in word], vocab_size, "bad_word_ids"
     )
+    check_token_ids(params.logprob_token_ids, vocab_size, "logprob_token_ids")
     limit = vocab_size if max_logprobs == -1 else min(max_logprobs, vocab_size)
     for name in ("logprobs", "prompt_logprobs"):
         value = getattr(params, name)
         if value is not None and value > limit:
             raise RequestError(f"{name} must be at least 0 and at most {limit}, got {value}", name)
+
+    if len(params.logprob_token_ids) > limit:
+        raise RequestError(
+            f"logprob_token_ids must hold at most {limit} token ids, got {len(params.logprob_token_ids)}",
+            "logprob_token_ids",
+        )
 
 
 def check_token_ids(token_ids: Sequence[int], vocab_size: int, name: str) -> None:

@@ -70,6 +70,7 @@ class GenerationFields(SharedFields):
     max_tokens: Whole | None = None
     stop: Text | list[Any] | None = None
     prompt_logprobs: Whole | None = None
+    logprob_token_ids: list[Any] | None = None
     stream_options: StreamOptions | None = None
     echo: Switch | None = None
     add_special_tokens: Switch | None = None

@@ -34,6 +34,7 @@ _TAKEN_OVER = (
     "ignore_eos",
     "skip_special_tokens",
     "prompt_logprobs",
+    "logprob_token_ids",
 )
 _MAX_BAD_WORDS = 128
 
