@@ -12,7 +12,7 @@ import pytest
 
 from noria.config.errors import ConfigError
 from noria.config.flags import add_flags, add_positional, from_namespace
-from noria.config.option import MAPPING, Setting, Several, settings_of
+from noria.config.option import MAPPING, ORIGIN, Setting, Several, settings_of
 from noria.config.serving import ServeOptions
 from noria.config.unknown_flags import refuse_unknown_arguments
 
@@ -90,7 +90,8 @@ def example_of(setting: Setting) -> str:
 def test_every_setting_can_come_from_its_environment_name() -> None:
     texts = {"several": "a,b", "enable_prefix_caching": "off", "host": "::1", "root_path": "/a"}
     for setting in settings_of(ServeOptions):
-        text = "a,b" if setting.about.several is not Several.NO else texts.get(setting.name)
+        several = "*,http://b" if setting.about.kind is ORIGIN else "a,b"
+        text = several if setting.about.several is not Several.NO else texts.get(setting.name)
         if text is None:
             text = str(setting.about.choices[-1]) if setting.about.choices else example_of(setting)
         options = parse(environ={setting.environment: text})

@@ -170,6 +170,13 @@ def test_other_sites_pages_may_use_the_server_only_where_they_are_named() -> Non
         assert "access-control-allow-origin" not in other.headers
 
 
+@pytest.mark.parametrize("name", ["allowed_origins", "allowed_methods", "allowed_headers"])
+@pytest.mark.parametrize("text", ['["*"]', "", "a b", "https://", "https://a/b"])
+def test_what_is_no_origin_and_no_name_is_refused_rather_than_never_met(name: str, text: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{name} must be \* or "):
+        from_mapping(ServerOptions, {name: [text]})
+
+
 def test_the_pages_about_the_routes_can_be_left_out() -> None:
     with serving(FakeEngine(), disable_fastapi_docs=True) as server:
         assert [server.get(path).status_code for path in ("/docs", "/redoc", "/openapi.json")] == [404] * 3

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from noria.config.errors import ConfigError
-from noria.config.option import PATH, SWITCH, Several, check_values, option
+from noria.config.option import HTTP_NAME, ORIGIN, PATH, SWITCH, Several, check_values, option
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +51,21 @@ class ConnectionOptions:
         (),
         "Web pages that may use the server from a browser, by origin (https://example.org); * allows all. A page "
         "that the server itself serves needs no leave.",
+        ORIGIN,
         several=Several.SPREAD,
         default_words="none",
     )
     allowed_methods: tuple[str, ...] = option(
         ("*",),
         "Methods that pages of allowed_origins may use.",
+        HTTP_NAME,
         several=Several.SPREAD,
         default_words="all",
     )
     allowed_headers: tuple[str, ...] = option(
         ("*",),
         "Request headers that pages of allowed_origins may set.",
+        HTTP_NAME,
         several=Several.SPREAD,
         default_words="all",
     )

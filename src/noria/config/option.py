@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
 from enum import Enum
@@ -87,6 +88,20 @@ def _mapping(raw: Any) -> dict[str, Any]:
     return dict(value)
 
 
+def _origin(raw: Any) -> str:
+    text = _text(raw)
+    if text != "*" and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/\s\[\]\"]+|null", text, re.IGNORECASE):
+        raise ValueError(raw)
+    return text
+
+
+def _http_name(raw: Any) -> str:
+    text = _text(raw)
+    if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", text):
+        raise ValueError(raw)
+    return text
+
+
 TEXT = Kind("TEXT", "text", _text)
 WHOLE = Kind("N", "a whole number", _whole)
 REAL = Kind("X", "a number", _real)
@@ -95,6 +110,8 @@ SIZE = Kind("SIZE", "a size (bytes, or with a suffix as in 512MiB or 1.5GB)", _s
 LENGTH = Kind("TOKENS", "auto, or a number of tokens (8192; 8k is 8000, 8K is 8192)", _length)
 PATH = Kind("PATH", "a path", _path)
 MAPPING = Kind("JSON", 'a JSON object, as in {"name": 1}', _mapping)
+ORIGIN = Kind("ORIGIN", "* or an origin, as in https://example.org", _origin)
+HTTP_NAME = Kind("NAME", "* or a name of a method or a header", _http_name)
 MODEL = Kind("MODEL", "a path or a name", _path)
 
 
