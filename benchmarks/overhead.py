@@ -32,8 +32,9 @@ from noria.cli.serve_api import served_model
 from noria.cli.starting import share_interpreter
 from noria.config.parse import from_mapping
 from noria.config.serving import ServeOptions
-from noria.engine.build import Engine, OpenedModel, load_engine, open_model, start_engine
+from noria.engine.build import Engine, load_engine, start_engine
 from noria.engine.facts import engine_facts
+from noria.engine.opening import OpenedModel, open_model
 from noria.kernels.batch import Batch
 from noria.kernels.native.sampling import NativeSampler
 from noria.models.build import BuiltModel

@@ -23,7 +23,7 @@ from rich.table import Table
 from noria.config.asked import ModelOptions
 from noria.config.hardware import probe_cpu
 from noria.config.model import ModelConfig
-from noria.engine.build import open_model
+from noria.engine.opening import open_model
 from noria.kernels.batch import Batch
 from noria.kernels.native import _native
 from noria.kernels.native.backend import NativeBackend, NativeProgram

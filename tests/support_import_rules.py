@@ -60,6 +60,10 @@ ROOMS = {
             "noria.runner",
         ),
     ),
+    "engine/opening.py": Row(
+        "finds and checks files; what never computes imports it too",
+        may=(_CONFIG, "noria.loaders"),
+    ),
     "runner": Row(
         "the runner obeys plans, never makes them",
         may=(*_PLAIN_CORE, _CONFIG, "noria.models", "noria.kernels", "noria.sampling", "noria.loaders"),

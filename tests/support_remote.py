@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from noria.core.outputs import Delta
+from noria.engine.facts import write_facts
 from noria.engine.in_process import InProcessClient
 from noria.engine.messages import EngineFacts
 from noria.engine.orders import Order, send_order
@@ -28,9 +29,11 @@ class HostedEngine:
     def __init__(self, page: Page, directory: str, runner: LedgerRunner) -> None:
         self.page = page
         page.engine_starts()
+        write_facts(FACTS, directory, page.engine().incarnation)
+        page.engine_is_settled()
         config = engine_config()
         self.engine = InProcessClient(loop_factory(config, runner), config, page.put_stats)
-        self.host = EngineHost(self.engine, page, directory, FACTS)
+        self.host = EngineHost(self.engine, page, directory)
         self._orders, self._order_writer = os.pipe()
         self._thread = threading.Thread(target=self.host.run, args=(self._orders,), daemon=True)
         self._thread.start()
@@ -85,6 +88,7 @@ async def hosted(
             clients.append(RemoteClient(page, slot, directory))
         for client in clients:
             assert await asyncio.wait_for(client.facts(), timeout=20) == FACTS
+            await asyncio.wait_for(client.linked(), timeout=20)
         try:
             yield engine, clients, directory
         finally:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from noria.cli.serve_api import served_model
 from noria.config.parse import from_mapping
 from noria.config.serving import ServeOptions
-from noria.engine.build import load_engine, open_model, start_engine
+from noria.engine.build import load_engine, start_engine
 from noria.engine.facts import engine_facts
 from noria.engine.in_process import InProcessClient
+from noria.engine.opening import open_model
 from noria.engine.trace import chrome_trace
 from noria.server.app import create_app
 from noria.server.lifecycle import make_server

@@ -13,7 +13,8 @@ from noria.config.parse import from_mapping
 from noria.config.step_budget import fit_cost
 from noria.core.clock import VirtualClock
 from noria.core.plan import StepPlan, StepResult
-from noria.engine.build import load_engine, open_model, start_engine
+from noria.engine.build import load_engine, start_engine
+from noria.engine.opening import open_model
 from noria.engine.timing import time_steps
 from noria.kernels.native.support import machine_obstacle
 from support_engine import engine_config

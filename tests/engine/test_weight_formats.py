@@ -10,7 +10,8 @@ from noria.config.errors import ConfigError
 from noria.config.parse import from_mapping
 from noria.config.resolved import Resolved
 from noria.engine import build
-from noria.engine.build import load_engine, open_model
+from noria.engine.build import load_engine
+from noria.engine.opening import open_model
 from noria.kernels.select import ChosenBackend
 from noria.models.names import name_map
 from noria.models.registry import architecture

@@ -12,14 +12,14 @@ import uvloop
 
 from noria.cli.starting import no_collections
 from noria.config.serving import ServeOptions, ServerOptions
-from noria.engine.build import OpenedModel, open_model
 from noria.engine.messages import EngineFacts
+from noria.engine.opening import OpenedModel, open_model
 from noria.engine.orders import read_order
 from noria.engine.remote.client import RemoteClient
 from noria.engine.remote.page import ApiState, Page
 from noria.engine.trace import chrome_trace
 from noria.server.app import create_app
-from noria.server.lifecycle import make_server
+from noria.server.lifecycle import NoriaServer, make_server
 from noria.server.served import ServedModel
 from noria.tokenize.tokenizer import Tokenizer, build_tokenizer
 
@@ -43,7 +43,6 @@ class ApiProcess:
             tokenizer = build_tokenizer(opened.tokenizer)
         if not tokenizer.has_chat_template and self._slot == 0:
             print("note: the model brings no chat template; chats need --chat-template FILE", file=sys.stderr)
-        self._page.put_api_state(self._slot, ApiState.PREPARED)
         uvloop.run(self._serve(opened, tokenizer, listener, orders))
         return 0
 
@@ -51,20 +50,23 @@ class ApiProcess:
         self, opened: OpenedModel, tokenizer: Tokenizer, listener: socket.socket, orders: int
     ) -> None:
         client = RemoteClient(self._page, self._slot, self._directory)
-        served = served_model(opened, tokenizer, await client.facts(), self._options.server)
-        recorder = client.recorder
-        app = create_app(
-            client,
-            served,
-            self._options.server,
-            lambda: chrome_trace(recorder.steps(), recorder.requests()),
-        )
-        server = make_server(app, self._options.server)
-        loop = asyncio.get_running_loop()
-        loop.add_reader(orders, lambda: server.obey(read_order(orders)))
-        loop.call_soon(self._page.put_api_state, self._slot, ApiState.SERVING)
+        facts = await client.facts()
+        with no_collections():
+            server = self._server(client, served_model(opened, tokenizer, facts, self._options.server))
+        self._put_state(ApiState.PREPARED)
+        await client.linked()
+        asyncio.get_running_loop().add_reader(orders, lambda: server.obey(read_order(orders)))
         await server.serve(sockets=[listener])
         client.shutdown()
+
+    def _server(self, client: RemoteClient, served: ServedModel) -> NoriaServer:
+        recorder, options = client.recorder, self._options.server
+        timeline = lambda: chrome_trace(recorder.steps(), recorder.requests())  # noqa: E731
+        app = create_app(client, served, options, timeline)
+        return make_server(app, options, lambda: self._put_state(ApiState.SERVING))
+
+    def _put_state(self, state: ApiState) -> None:
+        self._page.put_api_state(self._slot, state)
 
 
 def served_model(

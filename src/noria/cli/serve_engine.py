@@ -10,8 +10,9 @@ from noria.cli.starting import no_collections, share_interpreter
 from noria.config.report import late_rows, notices, render, startup_table
 from noria.config.resolved import Resolved
 from noria.config.serving import ServeOptions
-from noria.engine.build import load_engine, open_model, start_engine
-from noria.engine.facts import engine_facts
+from noria.engine.build import load_engine, start_engine
+from noria.engine.facts import engine_facts, write_facts
+from noria.engine.opening import open_model
 from noria.engine.remote.host import EngineHost
 from noria.engine.remote.page import Page
 from noria.offline.progress import bytes_progress
@@ -24,15 +25,21 @@ _LOOK_EVERY_S = 0.005
 
 def serve_engine(options: ServeOptions, page: Page, directory: str, orders: int) -> int:
     """Load the model and serve it to the API processes of `page` until the descriptor `orders` says to end."""
+
+    def settled(resolved: Resolved) -> None:
+        _show(resolved)
+        write_facts(engine_facts(resolved, options.engine), directory, page.engine().incarnation)
+        page.engine_is_settled()
+
     share_interpreter()
     with no_collections():
         opened = open_model(options.engine.model)
         with bytes_progress("Loading weights", is_shown=sys.stderr.isatty()) as progress:
-            loaded = load_engine(opened, options.engine, _show, progress)
+            loaded = load_engine(opened, options.engine, settled, progress)
         _wait_for_quiet(page)
         engine = start_engine(loaded, options.queue, page.put_stats)
     print(render(late_rows(engine.resolved)), file=sys.stderr)
-    host = EngineHost(engine.client, page, directory, engine_facts(engine.resolved, options.engine))
+    host = EngineHost(engine.client, page, directory)
     try:
         host.run(orders)
     finally:

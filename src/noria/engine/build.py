@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
-from noria.config.asked import EngineOptions, ModelOptions
+from noria.config.asked import EngineOptions
 from noria.config.engine import EngineConfig
-from noria.config.errors import ConfigError
 from noria.config.footprint import Footprint
 from noria.config.hardware import probe_cpu
 from noria.config.model import ModelConfig
@@ -19,7 +16,6 @@ from noria.config.resolve import resolve, resolve_dtype, resolve_kv_dtype
 from noria.config.resolved import Choice, Resolved
 from noria.config.serving import QueueOptions
 from noria.config.step_budget import settle_step
-from noria.config.tokenizer import TokenizerSpec
 from noria.core.clock import MonotonicClock
 from noria.core.kv import KVCacheManager
 from noria.core.outputs import Delta
@@ -28,6 +24,7 @@ from noria.core.scheduler import Scheduler
 from noria.engine.in_process import InProcessClient
 from noria.engine.loop import EngineLoop
 from noria.engine.messages import EngineStats
+from noria.engine.opening import OpenedModel
 from noria.engine.records import Recorder
 from noria.engine.runner_api import Runner
 from noria.engine.timing import time_steps
@@ -36,10 +33,6 @@ from noria.kernels.native.formats import Formats
 from noria.kernels.native.sizes import matrix_sizes
 from noria.kernels.ops import BackendOptions
 from noria.kernels.select import ChosenBackend, Wanted, choose_backend, load_backend, settle_level
-from noria.loaders.checkpoint import Checkpoint
-from noria.loaders.hf_tokenizer import HfTokenizer
-from noria.loaders.pull import DEFAULT_MODEL
-from noria.loaders.resolve import open_checkpoint
 from noria.models.build import build_model, cache_shape
 from noria.models.footprint import footprint, packed_footprint
 from noria.models.stored import StoredModel
@@ -49,19 +42,6 @@ log = logging.getLogger(__name__)
 
 _DEVICE = "cpu"  # the only one that this version runs on
 Progress = Callable[[int, int], None]  # (bytes read, bytes to read), as stored
-
-
-@dataclass(frozen=True, slots=True)
-class OpenedModel:
-    """A model whose files were found and checked; no weights are in memory yet.
-
-    name: as it was asked for. generation_defaults: sampling values its makers recommend, unless declined.
-    """
-
-    name: str
-    checkpoint: Checkpoint
-    tokenizer: TokenizerSpec
-    generation_defaults: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +58,6 @@ class Engine:
 
     client: InProcessClient
     resolved: Resolved
-
-
-def open_model(options: ModelOptions) -> OpenedModel:
-    """Find, open and check a model's files. Raises ModelError, ConfigError."""
-    name = options.model or DEFAULT_MODEL
-    checkpoint = open_checkpoint(name, options.revision)
-    takes_defaults = options.generation_config == "auto"
-    defaults = checkpoint.generation_defaults.values if takes_defaults else {}
-    return OpenedModel(name, checkpoint, _tokenizer_spec(options, checkpoint), defaults)
 
 
 def load_engine(
@@ -206,28 +177,3 @@ def loop_factory(
         return EngineLoop(scheduler, runner, MonotonicClock(), Recorder(), config.model_name, publish)
 
     return make
-
-
-def _tokenizer_spec(options: ModelOptions, checkpoint: Checkpoint) -> TokenizerSpec:
-    spec = checkpoint.tokenizer
-    if options.tokenizer is not None:
-        spec = _other_tokenizer(options.tokenizer, checkpoint)
-    if options.chat_template is not None:
-        spec = replace(spec, chat_templates=(("default", _read_template(options.chat_template)),))
-    return replace(spec, content_format=options.chat_template_content_format)
-
-
-def _other_tokenizer(path: str, checkpoint: Checkpoint) -> TokenizerSpec:
-    if path.endswith(".gguf"):
-        other = open_checkpoint(path)
-        other.close()
-        return other.tokenizer
-    config = checkpoint.config
-    return HfTokenizer(Path(path)).spec(config.bos_token_id, config.eos_token_ids)
-
-
-def _read_template(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"chat_template {path} cannot be read: {error}") from error

@@ -1,6 +1,13 @@
-"""What an engine tells clients that did not build it."""
+"""What clients have to know of an engine that they did not build, and how they come to know it.
+
+It is settled before the weights are in memory, so that a client can get ready while they load.
+"""
 
 from __future__ import annotations
+
+import os
+
+import msgspec
 
 from noria.config.asked import EngineOptions
 from noria.config.resolved import Resolved
@@ -23,3 +30,20 @@ def engine_facts(resolved: Resolved, options: EngineOptions) -> EngineFacts:
         },
         seed=config.seed,
     )
+
+
+def write_facts(facts: EngineFacts, directory: str, incarnation: int) -> None:
+    """For the clients of this engine."""
+    path = _path(directory, incarnation)
+    with open(f"{path}.part", "wb") as file:
+        file.write(msgspec.msgpack.encode(facts))
+    os.replace(f"{path}.part", path)
+
+
+def read_facts(directory: str, incarnation: int) -> EngineFacts:
+    with open(_path(directory, incarnation), "rb") as file:
+        return msgspec.msgpack.decode(file.read(), type=EngineFacts)
+
+
+def _path(directory: str, incarnation: int) -> str:
+    return os.path.join(directory, f"facts-{incarnation}")

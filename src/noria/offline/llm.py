@@ -15,7 +15,8 @@ from noria.config.parse import from_mapping
 from noria.config.report import notices
 from noria.config.resolved import Resolved
 from noria.core.acceptance import max_known_tokens
-from noria.engine.build import load_engine, open_model, start_engine
+from noria.engine.build import load_engine, start_engine
+from noria.engine.opening import open_model
 from noria.engine.trace import chrome_trace
 from noria.offline.job import Job, News
 from noria.offline.outputs import RequestOutput

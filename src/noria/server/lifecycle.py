@@ -8,7 +8,7 @@ import copy
 import logging
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import uvicorn
@@ -35,8 +35,16 @@ class NoriaServer(uvicorn.Server):
     What runs longer than `options.shutdown_timeout` is told so and ended.
     """
 
-    def __init__(self, config: uvicorn.Config, app: FastAPI, options: ServerOptions) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        app: FastAPI,
+        options: ServerOptions,
+        on_listening: Callable[[], None],
+    ) -> None:
+        """on_listening: called once clients can connect."""
         super().__init__(config)
+        self._on_listening = on_listening
         self._switchboard = app.state.switchboard
         self._options = options
         self._draining: asyncio.Task[None] | None = None
@@ -58,6 +66,7 @@ class NoriaServer(uvicorn.Server):
         await super().startup(sockets)
         for listener in sockets or ():
             logger.info("listening on %s", address_of(listener, self._options.connections))
+        self._on_listening()
 
     async def _drain(self) -> None:
         switchboard = self._switchboard
@@ -79,7 +88,9 @@ class NoriaServer(uvicorn.Server):
                 connection.transport.abort()
 
 
-def make_server(app: FastAPI, options: ServerOptions) -> NoriaServer:
+def make_server(
+    app: FastAPI, options: ServerOptions, on_listening: Callable[[], None] = lambda: None
+) -> NoriaServer:
     """Raises ConfigError for certificates that cannot be served with."""
     connections = options.connections
     check_certificates(connections)
@@ -103,7 +114,7 @@ def make_server(app: FastAPI, options: ServerOptions) -> NoriaServer:
         ssl_ca_certs=connections.ssl_ca_certs,
         ssl_cert_reqs=ssl.CERT_NONE if connections.ssl_ca_certs is None else ssl.CERT_REQUIRED,
     )
-    return NoriaServer(config, app, options)
+    return NoriaServer(config, app, options, on_listening)
 
 
 def _log_config(level: str, logs: LogOptions) -> dict[str, Any]:

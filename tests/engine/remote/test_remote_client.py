@@ -263,6 +263,7 @@ def test_submissions_before_the_engine_is_there_are_refused() -> None:
                 await verdict(late.submit([request("a")], Inbox()))
             assert not late.stats().is_alive
             assert await late.facts() == FACTS
+            await late.linked()
             assert late.stats().is_alive
             assert page.engine().state is EngineState.READY
             late.shutdown()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from noria.config.errors import EngineError, NoriaError, RequestError
 from noria.core.outputs import Delta, FinishReason
 from noria.engine.client import Sink, verdict_of
+from noria.engine.facts import read_facts
 from noria.engine.messages import EngineFacts, EngineStats, GenerateRequest
 from noria.engine.records import Recorder
 from noria.engine.remote import wire
@@ -22,6 +23,7 @@ from noria.engine.sinks import Sinks
 log = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 0.2
+_FIRST_LOOKS_S = 0.01  # while everything waits for the first engine
 
 
 @dataclass(slots=True)
@@ -52,12 +54,19 @@ class RemoteClient:
         self._numbers = itertools.count(1)
         self._sinks = Sinks()
         self._verdicts: dict[int, Future[None]] = {}
-        self._facts: asyncio.Future[EngineFacts] = self._loop.create_future()
+        self._directory = directory
+        self._linked = asyncio.Event()  # once
         self._timer: asyncio.Handle = self._loop.call_soon(self._look)
 
     async def facts(self) -> EngineFacts:
-        """Of the first engine; waits until it is ready."""
-        return await asyncio.shield(self._facts)
+        """Of the first engine; waits until they are known, which is before it is ready."""
+        while (row := self._page.engine()).state is EngineState.DOWN:
+            await asyncio.sleep(_FIRST_LOOKS_S)
+        return read_facts(self._directory, row.incarnation)
+
+    async def linked(self) -> None:
+        """Waits until an engine takes requests, for the first time."""
+        await self._linked.wait()
 
     def submit(self, requests: Sequence[GenerateRequest], sink: Sink) -> Future[None]:
         link = self._link
@@ -120,7 +129,8 @@ class RemoteClient:
         if self._link is None and row.state is EngineState.READY:
             self._greet(row.incarnation)
         self._line.read()
-        self._timer = self._loop.call_later(_LOOK_EVERY_S, self._look)
+        wait_s = _LOOK_EVERY_S if self._linked.is_set() else _FIRST_LOOKS_S
+        self._timer = self._loop.call_later(wait_s, self._look)
 
     def _greet(self, incarnation: int) -> None:
         api_incarnation = self._page.api_incarnation(self._slot)
@@ -159,8 +169,7 @@ class RemoteClient:
             self._decide(message)
         else:
             link.is_welcome = True
-            if not self._facts.done():
-                self._facts.set_result(message.facts)
+            self._linked.set()
 
     def _record(self, news: wire.News) -> None:
         for step in news.steps:

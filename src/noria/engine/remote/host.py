@@ -17,7 +17,7 @@ import zmq
 from noria.config.errors import EngineError, NoriaError
 from noria.core.outputs import Delta
 from noria.engine.client import EngineClient
-from noria.engine.messages import EngineFacts, RequestRecord, StepRecord
+from noria.engine.messages import RequestRecord, StepRecord
 from noria.engine.orders import Order, read_order
 from noria.engine.remote import wire
 from noria.engine.remote.page import Page
@@ -122,13 +122,12 @@ class Newsroom:
 class EngineHost:
     """Serves an engine to the API processes of `page`.
 
-    directory: of the sockets; for this user alone. facts: what clients are told of the engine.
+    directory: of the sockets; for this user alone.
     """
 
-    def __init__(self, client: EngineClient, page: Page, directory: str, facts: EngineFacts) -> None:
+    def __init__(self, client: EngineClient, page: Page, directory: str) -> None:
         self._client = client
         self._page = page
-        self._facts = facts
         self._sessions: list[Session] = []  # by the commands' thread alone
         self._lost: list[Session] = []  # found so on either thread
         self._lock = threading.Lock()  # guards _lost
@@ -219,7 +218,7 @@ class EngineHost:
         self._sessions.append(session)
         self._newsroom.set_sessions(self._sessions)
         with suppress(SessionLost):
-            session.answer(wire.Welcome(session.id, self._facts))
+            session.answer(wire.Welcome(session.id))
 
     def _lose(self, session: Session) -> None:
         with self._lock:

@@ -24,7 +24,8 @@ _API_CELLS = 4
 
 class EngineState(IntEnum):
     DOWN = 0  # not there, or not yet
-    READY = 1
+    SETTLED = 1  # its facts are known; its weights may still load
+    READY = 2
 
 
 class ApiState(IntEnum):
@@ -103,6 +104,9 @@ class Page:
         self._cells[_cell(slot, _Api.INCARNATION)] += 1
 
     # by the engine
+
+    def engine_is_settled(self) -> None:
+        self._cells[_Engine.STATE] = EngineState.SETTLED
 
     def engine_is_ready(self) -> None:
         self.engine_beat(0)

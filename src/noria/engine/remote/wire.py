@@ -19,7 +19,7 @@ import msgspec
 from noria.config import errors
 from noria.config.errors import NoriaError, RequestError
 from noria.core.outputs import Delta, FinishReason
-from noria.engine.messages import EngineFacts, GenerateRequest, RequestRecord, StepRecord
+from noria.engine.messages import GenerateRequest, RequestRecord, StepRecord
 from noria.sampling.params import SamplingParams
 
 
@@ -51,7 +51,6 @@ Command = Hello | Submit | Cancel
 
 class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
     session: int
-    facts: EngineFacts
 
 
 class SentError(msgspec.Struct, frozen=True):
