@@ -152,7 +152,7 @@ def over_http(arguments: argparse.Namespace, stopwatch: Stopwatch) -> Iterator[l
     if arguments.model is not None:
         settings["model"] = arguments.model
     share_interpreter()  # as `noria serve` does
-    with serving(from_mapping(ServeOptions, settings)) as url:
+    with serving(from_mapping(ServeOptions, settings)) as (url, _):
         for _ in range(arguments.rounds):
             stopwatch.passes.clear()
             client = multiprocessing.get_context("spawn").Process(
@@ -164,7 +164,8 @@ def over_http(arguments: argparse.Namespace, stopwatch: Stopwatch) -> Iterator[l
 
 
 @contextmanager
-def serving(options: ServeOptions) -> Iterator[str]:
+def serving(options: ServeOptions) -> Iterator[tuple[str, Engine]]:
+    """A server and its engine in this process."""
     opened = open_model(options.engine.model)
     engine = start_engine(load_engine(opened, options.engine, lambda resolved: None))
     server = make_server(app_of(engine, opened, options), options.server)
@@ -173,7 +174,7 @@ def serving(options: ServeOptions) -> Iterator[str]:
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}", engine
     finally:
         server.should_exit = True
         thread.join()
