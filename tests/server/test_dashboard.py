@@ -130,6 +130,20 @@ def test_a_new_engine_begins_a_new_picture() -> None:
     assert [record.step for _, record in news.steps] == [0]
 
 
+def test_what_a_dead_engine_held_is_gone() -> None:
+    feed = Feed()
+    for i in range(2):
+        feed.on_step(step(i, blocks=((i, USED),)))
+    before = feed.latest()
+    feed.heed(STATS)
+    assert feed.since(before).blocks is None
+    feed.heed(replace(STATS, is_alive=False))
+    news = feed.since(before)
+    assert (news.blocks, news.steps) == (bytes(8), ())
+    feed.on_step(step(0, blocks=((5, USED),)))
+    assert feed.latest().blocks == bytes([*[FREE] * 5, USED, FREE, FREE])
+
+
 def test_a_message_names_each_request_once_and_gives_milliseconds() -> None:
     feed = Feed()
     feed.on_step(step(0))

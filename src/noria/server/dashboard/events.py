@@ -55,14 +55,18 @@ class Audience:
             self.num_watchers -= 1
 
     async def _watch(self, write: Callable[[bytes], Any]) -> None:
-        news, stats = self._feed.latest(), self._stats()
+        stats = self._stats()
+        self._feed.heed(stats)
+        news = self._feed.latest()
         await write(encode(news, stats, self._about()))
         num_silent = 0
         while not self._gate.is_draining:
             await asyncio.sleep(_EVERY_S)
             num_silent += 1
             seen, told = news, stats
-            news, stats = self._feed.since(seen), self._stats()
+            stats = self._stats()
+            self._feed.heed(stats)
+            news = self._feed.since(seen)
             if news.last != seen.last or stats != told:
                 await write(encode(news, stats, self._about()))
                 num_silent = 0

@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from dataclasses import dataclass
 
-from noria.engine.messages import RequestRecord, StepRecord
+from noria.engine.messages import EngineStats, RequestRecord, StepRecord
 
 MAX_STEPS = 240  # of history that a page gets when it connects
 MAX_ENDS = 480
@@ -61,6 +61,12 @@ class Feed:
             self._ends.append((self._last, record))
             self._change(record.changed_blocks)
 
+    def heed(self, stats: EngineStats) -> None:
+        """Begin anew where the engine is dead: its blocks and sequences went with it."""
+        with self._lock:
+            if not stats.is_alive and self._steps:
+                self._begin_life(stats.num_blocks)
+
     def latest(self) -> News:
         """As much of the history as fits, and the state of every block."""
         with self._lock:
@@ -80,6 +86,7 @@ class Feed:
         # The first engine, or a new one in the place of one that died: nothing of the old one's state is left.
         self._life += 1
         self._blocks = bytearray(num_blocks)
+        self._last_step = -1
         self._steps.clear()
         self._ends.clear()
 
