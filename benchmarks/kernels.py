@@ -1,11 +1,12 @@
 """The native kernels, at the AVX2 level, against what the machine can do, on a model's matrices with made-up weights.
 
-    python benchmarks/kernels.py [--shapes 135m] [--threads 2] [--kinds Q8_0 Q4_0] [--rows 1 4 32 128]
+    python -m benchmarks.kernels [--shapes 135m] [--threads 2] [--kinds Q8_0 Q4_0] [--rows 1 4 32 128]
 
 One row of activations (decoding) reads weights that no cache holds and is set against the read bandwidth; more rows
 are set against the products a second of the kernel's inner step from registers. Bandwidth and peaks are measured in
-the same run, and all times are processor times of the slowest thread, so that other processes count for little. They
-still share caches, memory and, on virtual machines, the cores themselves: a share above 100 % says that its yardstick
+the same run, and times of products are processor times of the slowest thread, so that other processes count for little;
+attention is timed by the clock, behind the ops of a small model, and wants a machine that does nothing else. They all
+share caches, memory and, on virtual machines, the cores themselves: a share above 100 % says that its yardstick
 was measured at a worse moment.
 """
 
@@ -19,7 +20,9 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks.attention import HEADS, AttentionCase, attention_cases, time_attention
 from noria.kernels.native import _native
+from noria.kernels.ops import Heads
 
 # [N, K] of queries, keys and values together, of the attention's output, gate and up, down, and the head.
 SHAPES = {
@@ -81,6 +84,10 @@ def main() -> None:
     progress = track(cases, description="kernels", console=console, transient=True)
     rates = [measure(case, arguments.threads, arguments.seconds) for case in progress]
     show(console, yardstick, cases, rates)
+    heads, attentions = HEADS[arguments.shapes], attention_cases()
+    progress = track(attentions, description="attention", console=console, transient=True)
+    times = [time_attention(case, heads, arguments.threads, arguments.seconds) for case in progress]
+    show_attention(console, yardstick, heads, attentions, times)
 
 
 def measure_yardstick(num_threads: int) -> Yardstick:
@@ -138,6 +145,34 @@ def show(console: Console, yardstick: Yardstick, cases: list[Case], rates: list[
             f"{share:.0%}",
             "bandwidth" if reads else "peak",
             end_section=case.num_rows == cases[-1].num_rows,
+        )
+    console.print(table)
+
+
+def show_attention(
+    console: Console, yardstick: Yardstick, heads: Heads, cases: list[AttentionCase], times: list[float]
+) -> None:
+    """Decodes read each key for few queries, chunks for many: each against what binds it."""
+    table = Table(
+        title=f"Native attention, {heads.num_heads} heads on {heads.num_kv_heads} of {heads.head_dim}"
+    )
+    for name in ("KV", "seqs", "new", "context", "ms", "GB/s", "GMAC/s", "reached", "of"):
+        table.add_column(name, justify="left" if name in ("KV", "of") else "right")
+    for case, taken_s in zip(cases, times, strict=True):
+        shares = {
+            "bandwidth": case.kv_bytes(heads) / taken_s / yardstick.read_bytes_s,
+            "peak": case.macs(heads) / taken_s / yardstick.macs_s["float32"],
+        }
+        binding = max(shares, key=lambda name: shares[name])
+        numbers = (case.num_sequences, case.num_new, case.context)
+        table.add_row(
+            case.kv_dtype,
+            *map(str, numbers),
+            f"{1e3 * taken_s:.3f}",
+            f"{case.kv_bytes(heads) / taken_s / 1e9:.1f}",
+            f"{case.macs(heads) / taken_s / 1e9:.1f}",
+            f"{shares[binding]:.0%}",
+            binding,
         )
     console.print(table)
 
