@@ -58,6 +58,18 @@ def test_a_request_that_ends_in_time_is_not_touched_by_its_deadline() -> None:
     assert harness.last("other").finish is FinishReason.LENGTH
 
 
+def test_a_request_that_has_not_begun_when_it_must_have_ends_and_one_that_has_goes_on() -> None:
+    harness = Harness(engine_config(max_num_seqs=1))
+    params = SamplingParams(temperature=0.0, ignore_eos=True, max_tokens=10)
+    for name in ("first", "second"):
+        harness.loop.add(GenerateRequest(name, (1, 2), params, 0, timeout_s=60.0), 0.0, begin_by_s=3.0)
+    harness.step(5)
+    assert harness.last("second").finish is FinishReason.TIMEOUT
+    assert harness.output("second") == []
+    harness.run()
+    assert harness.last("first").finish is FinishReason.LENGTH
+
+
 def test_a_deadline_counts_from_submission_not_from_when_the_engine_looks() -> None:
     harness = Harness(engine_config())
     params = SamplingParams(temperature=0.0, ignore_eos=True, max_tokens=9)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -116,6 +117,14 @@ def test_the_time_to_come_back_after_is_when_the_queue_would_not_make_it_late() 
         _refusal(intake, request("b", timeout_s=10.0)),
     )
     assert soon.retry_after_s - later.retry_after_s == pytest.approx(0.85 * 5, abs=1)
+
+
+def test_a_request_must_begin_while_there_is_time_for_its_own_work() -> None:
+    intake = Intake(config(max_num_seqs=4))
+    teach(intake)
+    # Alone it takes 10 ms to read and 20 steps of 20 ms.
+    assert intake.take([request("a", timeout_s=10.0)], 5.0) == pytest.approx(15 - 1.1 * 0.41, abs=0.1)
+    assert intake.take([request("without deadline")], 5.0) == math.inf
 
 
 def test_with_nothing_ahead_no_request_is_refused_for_its_deadline_however_short() -> None:

@@ -84,7 +84,7 @@ def test_a_request_that_expires_in_the_queue_is_told_so_and_not_to_try_again(ser
     assert answer.status_code == 504
     assert answer.headers["x-should-retry"] == "false"
     assert answer.json()["error"] == {
-        "message": "The time for this request was over before its answer was whole.",
+        "message": "There was not time enough for the answer to this request.",
         "type": "TimeoutError",
         "param": None,
         "code": 504,

@@ -71,6 +71,11 @@ class Scheduler:
             self._end(request, finish)
         return Delta(request_id, finish=finish, num_cached_tokens=request.life.num_cached)
 
+    def has_begun(self, request_id: str) -> bool:
+        """Whether a request that is here has been in a step."""
+        request = self.waiting.get(request_id)
+        return request is None or request.life.first_scheduled_s is not None
+
     def plan(self, now_s: float) -> StepPlan:
         """Compose the next step. Empty when there is nothing to do."""
         draft = Draft(self._config.max_num_batched_tokens, self._policies.prices)

@@ -8,6 +8,7 @@ from noria.config.engine import SchedulerConfig
 from noria.core.outputs import FinishReason
 from noria.engine.messages import RequestRecord, StepRecord
 from noria.engine.pace import MIN_STEPS, PaceMeter
+from noria.sampling.params import SamplingParams
 
 _MEAN_WEIGHT = 1 / 32  # of a new request in the means
 _UNKNOWN_OUTPUT = 128.0  # tokens, until a request has ended
@@ -33,6 +34,24 @@ class Outlook:
     own_s: float
 
 
+class Outputs:
+    """How long answers are: a share of them goes on to the most it may have, the others stop by themselves."""
+
+    def __init__(self) -> None:
+        self._share_whole = 0.0
+        self._mean_stopped: float | None = None
+
+    def learn(self, num_tokens: int, is_whole: bool) -> None:
+        """is_whole: it was ended by its limit."""
+        self._share_whole = _blend(self._share_whole, float(is_whole))
+        if not is_whole:
+            self._mean_stopped = _blend(self._mean_stopped, num_tokens)
+
+    def expected(self, most: int) -> float:
+        stopped = min(float(most), _UNKNOWN_OUTPUT if self._mean_stopped is None else self._mean_stopped)
+        return self._share_whole * most + (1 - self._share_whole) * stopped
+
+
 class Forecaster:
     """Learns from the engine's records. Not thread-safe.
 
@@ -45,7 +64,7 @@ class Forecaster:
         self._max_num_seqs = config.max_num_seqs
         self._num_places = config.max_num_seqs
         self._last: StepRecord | None = None
-        self._mean_output: float | None = None
+        self._outputs = Outputs()
         self._mean_prompt: float | None = None
         self._fresh_share = 1.0  # of prompt tokens, those that the prefix cache does not have
 
@@ -59,14 +78,14 @@ class Forecaster:
     def learn_request(self, record: RequestRecord) -> None:
         if record.finish not in (FinishReason.STOP, FinishReason.LENGTH):
             return
-        self._mean_output = _blend(self._mean_output, record.num_output_tokens)
+        self._outputs.learn(record.num_output_tokens, record.finish is FinishReason.LENGTH)
         self._mean_prompt = _blend(self._mean_prompt, record.num_prompt_tokens)
         fresh = 1 - record.num_cached_tokens / record.num_prompt_tokens
         self._fresh_share = _blend(self._fresh_share, fresh)
 
-    def expected_output(self, most: int) -> float:
+    def expected_output(self, params: SamplingParams, most: int) -> float:
         """Tokens that a request will generate which may generate `most`."""
-        return min(float(most), _UNKNOWN_OUTPUT if self._mean_output is None else self._mean_output)
+        return float(most) if params.ignore_eos else self._outputs.expected(most)
 
     def outlook(self, ahead: Ahead, num_seqs: int, num_prompt_tokens: int, output: float) -> Outlook | None:
         """Of num_seqs sequences with that many prompt tokens in all and `output` tokens each; None while too little

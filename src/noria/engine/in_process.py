@@ -32,6 +32,7 @@ class _Arrivals:
     requests: tuple[GenerateRequest, ...]
     sink: Sink
     submitted_s: float
+    begin_by_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +85,8 @@ class InProcessClient:
             if taken is not None:
                 raise RequestError(f"request id {taken!r} is in use", "request_id")
             now_s = self._loop.clock.now()
-            self._intake.take(requests, now_s)
-            self._inbox.append(_Arrivals(tuple(requests), sink, now_s))
+            begin_by_s = self._intake.take(requests, now_s)
+            self._inbox.append(_Arrivals(tuple(requests), sink, now_s, begin_by_s))
             self._wake.notify()
 
     def cancel(self, request_ids: Sequence[str], finish: FinishReason = FinishReason.ABORT) -> None:
@@ -131,7 +132,7 @@ class InProcessClient:
                 self._loop.cancel(command.request_ids, command.finish)
                 continue
             for request in command.requests:
-                self._loop.add(request, command.submitted_s)
+                self._loop.add(request, command.submitted_s, command.begin_by_s)
         return goes_on
 
     def _register(self, commands: Sequence[_Arrivals | _Cancellation]) -> None:

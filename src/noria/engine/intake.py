@@ -5,6 +5,7 @@ It is decided when a request is submitted, while a step computes, from counts al
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +22,9 @@ from noria.engine.retry import retry_after
 
 # Of a request's time, what may be foretold to pass before it ends. What is taken at the edge and then comes late was
 # computed for nothing, and forecasts are not exact.
-USABLE_TIME = 0.85
+USABLE_TIME = 0.75
+# Of the time that its own work is foretold to take, what must be left when its turn comes.
+NEEDED_TIME = 1.1
 
 
 @dataclass(slots=True)
@@ -63,24 +66,25 @@ class Intake:
     def __contains__(self, request_id: str) -> bool:
         return request_id in self._entries
 
-    def take(self, requests: Sequence[GenerateRequest], now_s: float) -> None:
-        """Count in the sequences of one user's request. Raises OverloadError, and counts nothing, when that is too
-        much for now. Ids are new.
+    def take(self, requests: Sequence[GenerateRequest], now_s: float) -> float:
+        """Count in the sequences of one user's request; returns when they must have begun, or would be computed for
+        nothing. Raises OverloadError, and counts nothing, when they are too much for now. Ids are new.
         """
         if not requests:
-            return
+            return math.inf
         with self._lock:
             tenant = requests[0].tenant
             num_tokens = sum(self._num_read(index, request) for index, request in enumerate(requests))
             quota = self._quotas.setdefault(tenant.name, Quota())
             quota.check(tenant, num_tokens, now_s)
             self._check_queue(len(requests), num_tokens)
-            self._check_deadline(requests, num_tokens)
+            begin_within_s = self._check_deadline(requests, num_tokens)
             quota.num_requests += 1
             quota.spend(tenant, num_tokens, now_s)
             group = _Group(tenant, len(requests))
             for index, request in enumerate(requests):
                 self._enter(request, _Entry(group, self._num_read(index, request), self._output_of(request)))
+            return now_s + begin_within_s
 
     def note(self, deltas: Sequence[Delta], now_s: float) -> None:
         """Follow the news of a step."""
@@ -150,22 +154,25 @@ class Intake:
         text = f"{self._queued_tokens} prompt tokens wait to be read; this server queues {most_tokens}."
         raise OverloadError(text, Refusal.QUEUED_TOKENS, retry_after(room_s))
 
-    def _check_deadline(self, requests: Sequence[GenerateRequest], num_prompt_tokens: int) -> None:
+    def _check_deadline(self, requests: Sequence[GenerateRequest], num_prompt_tokens: int) -> float:
         """Refuse a request that the queue makes late: what is ahead and its own work are foretold to take more than
         USABLE_TIME of its time, and its own work alone is not. One that asks for too much in too little time is let
         in, for what it gets of its answer, unless its time is foretold to be over before it begins.
+
+        Returns within how many seconds it must begin.
         """
         timeout_s = requests[0].timeout_s
         if timeout_s is None:
-            return
+            return math.inf
         output = max(self._output_of(request) for request in requests)
         outlook = self._forecaster.outlook(self._ahead(), len(requests), num_prompt_tokens, output)
         if outlook is None:
-            return
+            return timeout_s
         usable_s = USABLE_TIME * timeout_s
-        needed_s = outlook.wait_s + (outlook.own_s if outlook.own_s <= usable_s else 0.0)
+        own_s = outlook.own_s if outlook.own_s <= usable_s else 0.0
+        needed_s = outlook.wait_s + own_s
         if needed_s <= usable_s:
-            return
+            return timeout_s - NEEDED_TIME * own_s
         text = (
             f"This request has {timeout_s:.3g} s; about {outlook.wait_s:.3g} s would pass before its turn came and "
             f"{outlook.own_s:.3g} s until its answer was whole."
@@ -180,7 +187,7 @@ class Intake:
     def _output_of(self, request: GenerateRequest) -> float:
         num_prompt = len(request.prompt_token_ids)
         most = max_known_tokens(num_prompt, request.params, self._max_model_len) - num_prompt
-        return self._forecaster.expected_output(most)
+        return self._forecaster.expected_output(request.params, most)
 
     def _enter(self, request: GenerateRequest, entry: _Entry) -> None:
         self._entries[request.request_id] = entry

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 
 from noria.core.clock import Clock
@@ -42,14 +43,15 @@ class EngineLoop:
         self._unpublished: list[Delta] = []
         self._num_steps = 0
         self._deadlines = Deadlines()
+        self._latest_starts = Deadlines()
 
     @property
     def has_work(self) -> bool:
         return self.scheduler.has_work or bool(self._unpublished)
 
-    def add(self, message: GenerateRequest, submitted_s: float) -> None:
-        """Queue a request. submitted_s: its arrival, from which its deadline counts. Raises RequestError if it can
-        never be served.
+    def add(self, message: GenerateRequest, submitted_s: float, begin_by_s: float = math.inf) -> None:
+        """Queue a request. submitted_s: its arrival, from which its deadline counts. begin_by_s: one with a deadline
+        that has not begun by then ends as if it had passed. Raises RequestError if it can never be served.
         """
         namespace = Namespace(model=self._model_name, salt=message.cache_salt)
         request = Request(
@@ -63,6 +65,7 @@ class EngineLoop:
         self.scheduler.add(request, submitted_s)
         if message.timeout_s is not None:
             self._deadlines.add(message.request_id, submitted_s + message.timeout_s)
+            self._latest_starts.add(message.request_id, begin_by_s)
 
     def cancel(self, request_ids: Iterable[str], finish: FinishReason = FinishReason.ABORT) -> None:
         """End requests, whatever their state; their blocks are free before the next step is planned."""
@@ -74,9 +77,7 @@ class EngineLoop:
 
     def step(self) -> None:
         start_s = self.clock.now()
-        late = self._deadlines.take_due(start_s)
-        if late:
-            self.cancel(late, FinishReason.TIMEOUT)
+        self._expire(start_s)
         plan = self.scheduler.plan(start_s)
         planned_s = self.clock.now()
         if plan.is_empty:
@@ -89,6 +90,12 @@ class EngineLoop:
         collected_s = self.clock.now()
         self._unpublished = self.scheduler.commit(plan, result, collected_s)
         self._record(plan, StepTimes(start_s, planned_s, launched_s, collected_s, self.clock.now()))
+
+    def _expire(self, now_s: float) -> None:
+        late = self._deadlines.take_due(now_s)
+        late += [name for name in self._latest_starts.take_due(now_s) if not self.scheduler.has_begun(name)]
+        if late:
+            self.cancel(late, FinishReason.TIMEOUT)
 
     def abort_all(self) -> None:
         """Cancel every request and publish what is left to say."""
@@ -126,5 +133,6 @@ class EngineLoop:
         """Before their last news goes out: whoever hears that a request has ended finds its record."""
         for request, finish in self.scheduler.take_finished():
             self._deadlines.forget(request.id)
+            self._latest_starts.forget(request.id)
             changed = self.scheduler.kv.take_changes()
             self.recorder.record_request(request_record(request, finish, now_s, changed))

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from noria.config.engine import StepCost
 
-_DECAY = 1 - 1 / 256  # of what is known, with each step: the last few hundred steps count
+_DECAY = 1 - 1 / 64  # of what is known, with each step: the last hundred or so count
 _TIMED_WEIGHT = 0.05  # of what was timed at start, against a step that was seen
 _GUESS_WEIGHT = 1e-4  # of what is assumed where nothing was
+_LEAST_FIXED_TOKENS = 4  # what a step costs besides its tokens, in tokens
 _UNKNOWN = StepCost(target_s=0.1, fixed_s=2e-3, token_s=2e-4, pair_s=0.0)
 
 MIN_STEPS = 8  # before that nothing is foretold
@@ -37,7 +38,9 @@ class PaceMeter:
     def __init__(self, prior: StepCost | None) -> None:
         self._prior_weight = _GUESS_WEIGHT if prior is None else _TIMED_WEIGHT
         prior = prior or _UNKNOWN
-        self._prior = (max(prior.fixed_s, 1e-6), max(prior.token_s, 1e-9), max(prior.token_s, 1e-9))
+        token_s = max(prior.token_s, 1e-9)
+        # A step without fixed costs is what noise made of the timing; it must not be held against what is seen.
+        self._prior = (max(prior.fixed_s, _LEAST_FIXED_TOKENS * token_s), token_s, token_s)
         self._products = [[0.0] * 3 for _ in range(3)]  # weighted sums of x_i * x_j
         self._targets = [0.0] * 3  # weighted sums of x_i
         self._pace: Pace | None = None

@@ -174,7 +174,7 @@ def _failure(delta: Delta) -> ApiError:
         logger.error("sequence %s was lost with the engine: %s", delta.request_id, delta.error)
         return engine_lost()
     if delta.finish is FinishReason.TIMEOUT:
-        return DeadlinePassed("The time for this request was over before its answer was whole.")
+        return DeadlinePassed("There was not time enough for the answer to this request.")
     if delta.finish is FinishReason.ABORT:
         # Not by us: after our own cancel nothing of the sequence is delivered.
         return unavailable("The server ended this request before its answer was whole.", retry_after_s=5)

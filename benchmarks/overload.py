@@ -1,0 +1,328 @@
+"""Goodput under overload: requests that are answered whole within their deadline, from a quarter to ten times of
+what the server can do.
+
+    python benchmarks/overload.py [--quick] [--untold] [--output overload.json] [--plot docs/overload.svg]
+
+Starts `noria serve` with the default model, measures its capacity with as many clients as it has places, then offers
+Poisson arrivals at multiples of that, each with a deadline (four times what
+a request takes at capacity) in X-Request-Timeout. --untold adds a second series in which
+nothing bounds the queue and the server is not told of deadlines; clients leave at theirs. Takes about four minutes a
+series, --quick under two minutes in all. Client and server share the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import socket
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import uvloop
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.peers.children import child
+
+HOST = "127.0.0.1"
+LOADS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0, 7.0, 10.0)
+QUICK_LOADS = (0.5, 1.0, 3.0, 10.0)
+PROMPT_TOKENS = 48
+SHORTEST, LONGEST = 8, 48  # tokens to generate
+START_LIMIT_S = 120.0
+WORDS = "river wheel turns bucket water mill stone grain slow bright field road house lamp night rain"
+
+
+@dataclass(frozen=True)
+class Shot:
+    """One request. at_s: when it is sent, from the start of its load."""
+
+    at_s: float
+    prompt: str
+    max_tokens: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """status: of HTTP; 0 where there was no whole answer. seconds: from sending to its end."""
+
+    status: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Point:
+    """What a load came to. Rates are requests a second; durations seconds."""
+
+    load: float
+    offered: float
+    goodput: float
+    num_sent: int
+    num_good: int
+    num_refused: int  # 503 at once
+    num_late: int  # 504, cut, or whole after the deadline
+    refusal_p50_s: float
+    refusal_p99_s: float
+    answer_p99_s: float
+
+
+@dataclass(frozen=True)
+class Series:
+    name: str
+    points: list[Point]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is measured. told: whether the server knows of deadlines and bounds its queue."""
+
+    loads: Sequence[float]
+    seconds: float  # of arrivals, each load
+    seed: int
+    max_num_seqs: int
+    deadline_s: float = 0.0
+    told: bool = True
+
+
+def main() -> None:
+    arguments = _arguments()
+    plan = Plan(
+        QUICK_LOADS if arguments.quick else LOADS,
+        8.0 if arguments.quick else 20.0,
+        arguments.seed,
+        arguments.max_num_seqs,
+    )
+    console = Console()
+    with serving(plan) as port:
+        capacity = uvloop.run(measure_capacity(port, plan))
+        plan = replace(plan, deadline_s=round(arguments.patience * plan.max_num_seqs / capacity, 1))
+        console.print(
+            f"capacity: {capacity:.2f} requests/s with {plan.max_num_seqs} at once; deadline {plan.deadline_s:g} s"
+        )
+        series = [Series("deadlines told, queue bounded", run_loads(port, plan, capacity, console))]
+    if arguments.untold:
+        untold = replace(plan, told=False)
+        with serving(untold) as port:
+            uvloop.run(measure_capacity(port, untold))
+            series.append(Series("no bounds, clients leave", run_loads(port, untold, capacity, console)))
+    for one in series:
+        console.print(table(one))
+        best = max(point.goodput for point in one.points)
+        worst = min(point.goodput for point in one.points if point.load >= 1)
+        console.print(
+            f"{one.name}: at and beyond capacity goodput keeps {100 * worst / best:.0f} % of its peak"
+        )
+    if arguments.output:
+        about = {
+            "capacity": capacity,
+            "deadline_s": plan.deadline_s,
+            "series": [asdict(one) for one in series],
+        }
+        arguments.output.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+    if arguments.plot:
+        plot(series, capacity, plan.deadline_s, arguments.plot)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter loads")
+    parser.add_argument("--untold", action="store_true", help="also measure without bounds and deadlines")
+    parser.add_argument(
+        "--patience", type=float, default=4.0, help="deadline, in times of a request at capacity"
+    )
+    parser.add_argument("--max-num-seqs", type=int, default=8, help="requests that run at once")
+    parser.add_argument("--seed", type=int, default=1, help="draws arrivals, prompts and lengths")
+    parser.add_argument("--output", type=Path, help="JSON file for the figures")
+    parser.add_argument("--plot", type=Path, help="SVG or PNG file for the picture; takes matplotlib")
+    return parser.parse_args()
+
+
+@contextmanager
+def serving(plan: Plan) -> Iterator[int]:
+    """A server on a free port that is ready, and has ended when the block is left."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+    command = [sys.executable, "-m", "noria", "serve", "--port", str(port)]
+    command += ["--max-num-seqs", str(plan.max_num_seqs), "--max-model-len", "512"]
+    if not plan.told:
+        command += ["--max-num-queued-reqs", "1000000", "--max-num-queued-tokens", "1000000000"]
+    with tempfile.TemporaryFile() as log, child(command, log.fileno(), dict(os.environ)) as process:
+        deadline_s = time.monotonic() + START_LIMIT_S
+        while not is_ready(port):
+            assert process.poll() is None, f"the server ended with status {process.returncode}"
+            assert time.monotonic() < deadline_s, f"the server was not ready after {START_LIMIT_S:.0f} s"
+            time.sleep(0.1)
+        yield port
+
+
+def is_ready(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://{HOST}:{port}/ready", timeout=2) as answer:
+            return answer.status == 200
+    except OSError:
+        return False
+
+
+def shots(rate: float, seconds: float, seed: int) -> list[Shot]:
+    """Poisson arrivals of requests that share no prompt."""
+    draw = random.Random(seed)
+    words = WORDS.split()
+    at_s, drawn = 0.0, []
+    while (at_s := at_s + draw.expovariate(rate)) < seconds:
+        prompt = " ".join(draw.choice(words) for _ in range(PROMPT_TOKENS))
+        drawn.append(Shot(at_s, prompt, draw.randint(SHORTEST, LONGEST)))
+    return drawn
+
+
+async def measure_capacity(port: int, plan: Plan) -> float:
+    """Requests a second with all places taken all the time; the server learns its own pace meanwhile."""
+    waiting = iter(shots(10_000.0, 10.0, plan.seed + 1))
+    seconds = max(6.0, plan.seconds / 2)
+    start_s = time.perf_counter()
+    ends: list[float] = []
+
+    async def lane() -> None:
+        while time.perf_counter() < start_s + seconds:
+            outcome = await send(port, next(waiting), None, 60.0)
+            assert outcome.status == 200, f"status {outcome.status} while nothing is overloaded"
+            ends.append(time.perf_counter() - start_s)
+
+    await asyncio.gather(*(lane() for _ in range(plan.max_num_seqs)))
+    warm_s = seconds / 3
+    return sum(warm_s <= end_s < seconds for end_s in ends) / (seconds - warm_s)
+
+
+def run_loads(port: int, plan: Plan, capacity: float, console: Console) -> list[Point]:
+    points = []
+    for number, load in enumerate(plan.loads):
+        arriving = shots(load * capacity, plan.seconds, plan.seed + 100 * number)
+        outcomes = uvloop.run(play(port, arriving, plan))
+        points.append(point_of(load, arriving, outcomes, plan))
+        last = points[-1]
+        console.print(
+            f"{load:5.2f}x: {last.num_sent} sent, {last.num_good} in time, {last.num_refused} refused, "
+            f"{last.num_late} late; goodput {last.goodput:.2f}/s"
+        )
+    return points
+
+
+async def play(port: int, arriving: Sequence[Shot], plan: Plan) -> list[Outcome]:
+    """Send each at its time, whatever has become of the others."""
+    loop = asyncio.get_running_loop()
+    start_s = loop.time() + 0.1
+    told_s = plan.deadline_s if plan.told else None
+
+    async def one(shot: Shot) -> Outcome:
+        await asyncio.sleep(start_s + shot.at_s - loop.time())
+        return await send(port, shot, told_s, plan.deadline_s)
+
+    outcomes = await asyncio.gather(*(one(shot) for shot in arriving))
+    await asyncio.sleep(0.5)  # for what was cut to leave the server
+    return list(outcomes)
+
+
+async def send(port: int, shot: Shot, told_s: float | None, patience_s: float) -> Outcome:
+    """One request on a connection of its own. Gives up, and closes it, half a second after its deadline."""
+    body = {"prompt": shot.prompt, "max_tokens": shot.max_tokens, "temperature": 0, "ignore_eos": True}
+    content = json.dumps(body).encode()
+    stated = f"X-Request-Timeout: {told_s}\r\n" if told_s is not None else ""
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: application/json\r\n{stated}"
+    message = f"{head}Content-Length: {len(content)}\r\nConnection: close\r\n\r\n".encode() + content
+    start_s = time.perf_counter()
+    try:
+        answer = await asyncio.wait_for(_exchange(port, message), patience_s + (0.5 if told_s else 0.0))
+    except (asyncio.TimeoutError, OSError):
+        return Outcome(0, time.perf_counter() - start_s)
+    status = int(answer.split(b" ", 2)[1]) if answer.startswith(b"HTTP/1.1 ") else 0
+    return Outcome(status, time.perf_counter() - start_s)
+
+
+async def _exchange(port: int, message: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection(HOST, port)
+    try:
+        writer.write(message)
+        return await reader.read(-1)
+    finally:
+        writer.close()
+
+
+def point_of(load: float, arriving: Sequence[Shot], outcomes: Sequence[Outcome], plan: Plan) -> Point:
+    good = [one.seconds for one in outcomes if one.status == 200 and one.seconds <= plan.deadline_s]
+    refused = [one.seconds for one in outcomes if one.status == 503]
+    return Point(
+        load=load,
+        offered=len(arriving) / plan.seconds,
+        goodput=len(good) / plan.seconds,
+        num_sent=len(outcomes),
+        num_good=len(good),
+        num_refused=len(refused),
+        num_late=len(outcomes) - len(good) - len(refused),
+        refusal_p50_s=quantile(refused, 0.5),
+        refusal_p99_s=quantile(refused, 0.99),
+        answer_p99_s=quantile(good, 0.99),
+    )
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """Of the values in order, the one that far along; 0 of none."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
+
+
+def table(series: Series) -> Table:
+    columns = ("load", "offered/s", "goodput/s", "in time", "refused", "late")
+    shown = Table(*columns, "refusal p50 ms", "p99 ms", "answer p99 s", title=series.name)
+    for point in series.points:
+        shown.add_row(
+            f"{point.load:g}x",
+            f"{point.offered:.2f}",
+            f"{point.goodput:.2f}",
+            str(point.num_good),
+            str(point.num_refused),
+            str(point.num_late),
+            f"{1e3 * point.refusal_p50_s:.0f}",
+            f"{1e3 * point.refusal_p99_s:.0f}",
+            f"{point.answer_p99_s:.2f}",
+        )
+    return shown
+
+
+def plot(series: Sequence[Series], capacity: float, deadline_s: float, path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "noria"  # the same figures make the same file
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4))
+    for one in series:
+        loads, goodputs = [p.offered / capacity for p in one.points], [p.goodput for p in one.points]
+        axes.plot(loads, goodputs, marker="o", label=one.name)
+    axes.axvline(1.0, color="grey", linewidth=0.8, linestyle="--")
+    axes.set_xscale("log")
+    ticks = (0.25, 0.5, 1, 2, 4, 10)
+    axes.set_xticks(ticks, [f"{tick:g}x" for tick in ticks])
+    axes.minorticks_off()
+    axes.set_xlabel(f"offered load (1x: {capacity:.1f} requests/s)")
+    axes.set_ylabel(f"answered whole within {deadline_s:g} s, requests/s")
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
+if __name__ == "__main__":
+    main()
