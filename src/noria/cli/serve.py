@@ -14,6 +14,7 @@ import time
 from functools import partial
 
 from noria.cli.supervisor import Role, Supervisor
+from noria.config.keys_file import read_keys_file
 from noria.config.serving import ServeOptions
 from noria.engine.heartbeat import Heartbeat
 from noria.engine.remote.page import ApiState, EngineState, Page
@@ -28,6 +29,8 @@ def run(options: ServeOptions) -> int:
     for name in ("noria", "noria.supervisor"):
         logging.getLogger(name).setLevel(logging.INFO)
     check_certificates(options.server.connections)
+    if options.server.api_keys_file is not None:
+        read_keys_file(options.server.api_keys_file)  # now, rather than in every process that needs it
     listener = bind(options.server)
     directory = tempfile.mkdtemp(prefix="noria-")  # for this user alone
     try:
