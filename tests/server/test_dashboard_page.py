@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from noria.server.dashboard import routes
-from support_browser import WatchedPage, browser
+from support_browser import WatchedPage, browser, chromium_path
 from support_paced import VOCAB_SIZE, paced_engine
 from support_server import Server, served_model, serving
 
@@ -27,6 +28,18 @@ def chromium() -> Iterator[Any]:
 def busy() -> Iterator[Server]:
     with serving(paced_engine(num_blocks=256), model=served_model(**MODEL)) as server:
         yield server
+
+
+@pytest.mark.parametrize(
+    ("is_ci", "outcome"), [(True, pytest.fail.Exception), (False, pytest.skip.Exception)]
+)
+def test_a_missing_browser_fails_in_ci_and_is_excused_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, is_ci: bool, outcome: type[BaseException]
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setenv("CI", "true" if is_ci else "")
+    with pytest.raises(outcome, match="apt-get install chromium"):
+        chromium_path()
 
 
 def ask(page: WatchedPage, text: str, max_tokens: int = 24) -> None:

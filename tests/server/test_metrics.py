@@ -371,3 +371,13 @@ def test_nothing_is_kept_of_sequences_that_have_ended(running: Server) -> None:
     for _ in range(5):
         running.complete(prompt=[5, 6], max_tokens=2, n=3)
     assert (len(metrics._begun), len(metrics._siblings)) == (0, 0)
+
+
+def test_nothing_is_kept_of_sequences_that_died_with_their_engine(running: Server) -> None:
+    (metrics,) = [each for each in running.engine.recorder._listeners if isinstance(each, EngineMetrics)]
+    running.complete(prompt=[5, 6], max_tokens=2)
+    (step, *_) = running.engine.recorder.steps()
+    work = step.work[0]
+    for number, name in ((100, "a"), (101, "b"), (0, "c")):
+        metrics.on_step(replace(step, step=number, work=(replace(work, request_id=name),)))
+    assert metrics._begun == {"c"}

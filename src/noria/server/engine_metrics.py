@@ -125,9 +125,11 @@ class EngineMetrics(Collector):
         self._histograms = _histograms(max_model_len)
         self._begun: set[str] = set()  # sequences that have been in a step and have not ended
         self._siblings: dict[str, _Siblings] = {}
+        self._last_step = -1
 
     def on_step(self, record: StepRecord) -> None:
         with self._lock:
+            self._forget_the_dead(record)
             counters = self._totals.counters
             num_cached = self._first_seen_cached(record)
             num_prompt = record.num_prompt_tokens + num_cached
@@ -149,6 +151,13 @@ class EngineMetrics(Collector):
             self._observe_lengths(record)
             self._observe_times(record)
             self._observe_whole_request(record)
+
+    def _forget_the_dead(self, record: StepRecord) -> None:
+        # Steps that count anew are another engine's; of the sequences of the one before no end will come.
+        if record.step <= self._last_step:
+            self._begun.clear()
+            self._siblings.clear()
+        self._last_step = record.step
 
     def _first_seen_cached(self, record: StepRecord) -> int:
         # Prompt tokens that the step's newcomers did not have to compute. (The step's own prefix_hits also
