@@ -76,6 +76,24 @@ def test_the_id_in_the_body_counts_as_well_and_a_stream_ends_in_its_usual_way() 
     on_loop(scenario)
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "said"),
+    [
+        ("/v1/responses", {"input": "turn"}, {"status": "incomplete", "incomplete_details": None}),
+        ("/v1/messages", {**CHAT, "max_tokens": 20}, {"stop_reason": "pause_turn", "stop_sequence": None}),
+    ],
+)
+def test_no_protocol_takes_an_aborted_answer_for_a_complete_one(path: str, body: dict, said: dict) -> None:
+    async def scenario(engine: FakeEngine, app: Any) -> None:
+        call = await begun(app, engine, path, body, x_request_id="mine")
+        assert len(await abort(app, {"request_ids": ["mine"]})) == 1
+        await call.finished()
+        answer = json.loads(call.bodies[0])
+        assert {name: answer[name] for name in said} == said
+
+    on_loop(scenario)
+
+
 @pytest.mark.parametrize("body", [{}, {"request_ids": []}, {"request_ids": None}])
 def test_without_ids_everything_is_ended_and_the_load_tells_how_much_that_was(body: dict) -> None:
     async def scenario(engine: FakeEngine, app: Any) -> None:
