@@ -37,7 +37,10 @@ HOST = "127.0.0.1"
 LOADS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0, 7.0, 10.0)
 QUICK_LOADS = (0.5, 1.0, 3.0, 10.0)
 PROMPT_TOKENS = 48
-SHORTEST, LONGEST = 8, 48  # tokens to generate
+# Tokens to generate. Much longer and much shorter ones together would make overload look too good: under it the short
+# ones meet their deadlines and the others are refused.
+SHORTEST, LONGEST = 24, 32
+OVERLOAD = 1.5  # from this load on; at 1x, chance decides how much is offered
 START_LIMIT_S = 120.0
 WORDS = "river wheel turns bucket water mill stone grain slow bright field road house lamp night rain"
 
@@ -117,9 +120,9 @@ def main() -> None:
     for one in series:
         console.print(table(one))
         best = max(point.goodput for point in one.points)
-        worst = min(point.goodput for point in one.points if point.load >= 1)
+        worst = min(point.goodput for point in one.points if point.load >= OVERLOAD)
         console.print(
-            f"{one.name}: at and beyond capacity goodput keeps {100 * worst / best:.0f} % of its peak"
+            f"{one.name}: under overload goodput keeps at least {100 * worst / best:.0f} % of its peak"
         )
     if arguments.output:
         about = {
@@ -300,7 +303,7 @@ def table(series: Series) -> Table:
 
 
 def plot(series: Sequence[Series], capacity: float, deadline_s: float, path: Path) -> None:
-    import matplotlib
+    import matplotlib  # (not among the dependencies: it is for this picture alone)
 
     matplotlib.use("Agg")
     matplotlib.rcParams["svg.hashsalt"] = "noria"  # the same figures make the same file

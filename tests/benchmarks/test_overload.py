@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import pytest
+from benchmarks.overload import Outcome, Plan, point_of, quantile, shots
+
+
+def test_arrivals_have_the_asked_rate_and_are_the_same_for_the_same_seed() -> None:
+    first = shots(50.0, 40.0, seed=3)
+    assert len(first) == pytest.approx(2000, rel=0.1)
+    assert all(0 < shot.at_s < 40 for shot in first)
+    assert first == shots(50.0, 40.0, seed=3)
+    assert len({shot.prompt for shot in first}) == len(first)
+
+
+def test_goodput_counts_whole_answers_within_their_deadline_and_nothing_else() -> None:
+    plan = Plan((2.0,), seconds=10.0, seed=1, max_num_seqs=8, deadline_s=4.0)
+    outcomes = [Outcome(200, 1.0), Outcome(200, 3.9), Outcome(200, 4.2), Outcome(504, 4.0), Outcome(0, 4.5)]
+    outcomes += [Outcome(503, 0.01), Outcome(503, 0.03)]
+    point = point_of(2.0, shots(1.0, 10.0, 1), outcomes, plan)
+    assert (point.num_good, point.num_refused, point.num_late, point.num_sent) == (2, 2, 3, 7)
+    assert point.goodput == 0.2
+    assert (point.refusal_p50_s, point.refusal_p99_s, point.answer_p99_s) == (0.03, 0.03, 3.9)
+
+
+def test_quantiles_are_values_that_occurred() -> None:
+    assert quantile([3.0, 1.0, 2.0], 0.5) == 2.0
+    assert quantile([3.0, 1.0, 2.0], 0.99) == 3.0
+    assert quantile([], 0.5) == 0.0
