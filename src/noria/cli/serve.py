@@ -20,7 +20,6 @@ from noria.engine.heartbeat import Heartbeat
 from noria.engine.remote.page import ApiState, EngineState, Page
 from noria.server.sockets import bind, check_certificates, release
 
-_API_HANG_S = 30.0  # without a turn of its event loop
 _KILL_AFTER = 2  # times the time after which an engine counts as hung
 _DRAIN_GRACE_S = 10.0  # beyond the time that requests get
 
@@ -68,12 +67,13 @@ def _api_role(options: ServeOptions, page: Page, slot: int, directory: str, list
 
         return ApiProcess(options, page, slot, directory).run(listener, orders)
 
+    hang_s = options.server.processes.api_hang_timeout
     return Role(
         f"api-{slot}",
         work,
         on_start=partial(page.api_starts, slot),
         on_end=partial(page.api_ended, slot),
         is_up=lambda: page.api_state(slot) is ApiState.SERVING,
-        is_hung=lambda: page.api_beat_age_s(slot) > _API_HANG_S,
+        is_hung=lambda: page.api_beat_age_s(slot) > hang_s,
         drains=True,
     )

@@ -53,6 +53,36 @@ class LimitOptions:
         low=1,
         fallbacks=("VLLM_HTTP_TIMEOUT_KEEP_ALIVE",),
     )
+    request_head_timeout: float = option(
+        60.0,
+        "Seconds within which a request's headers have to come, counted from its first byte, or from the opening of "
+        "its connection. Then 408, and the connection ends.",
+        REAL,
+        low=0,
+        low_is_open=True,
+    )
+    request_body_timeout: float = option(
+        60.0,
+        "Seconds within which a request's body has to come, and one more for each KiB of it that is there. Then 408, "
+        "and the connection ends.",
+        REAL,
+        low=0,
+        low_is_open=True,
+    )
+    send_timeout: float = option(
+        60.0,
+        "Seconds for which a client may read nothing of what waits for it. Then its connection is cut.",
+        REAL,
+        low=0,
+        low_is_open=True,
+    )
+    max_unread_tokens: int = option(
+        4096,
+        "Most tokens that may wait for the client of a stream to read, for each of its outputs and beside what its "
+        "connection holds. Then the stream is cancelled and its connection cut.",
+        WHOLE,
+        low=1,
+    )
     chat_template_timeout: float = option(
         30.0, "Seconds that a chat template gets to render a request.", REAL, low=0, low_is_open=True
     )

@@ -30,6 +30,12 @@ class ProcessOptions:
         REAL,
         low=0.1,
     )
+    api_hang_timeout: float = option(
+        30.0,
+        "Seconds without a turn of its event loop after which a process that speaks HTTP is ended and started anew.",
+        REAL,
+        low=1,
+    )
 
     def __post_init__(self) -> None:
         check_values(self)

@@ -25,7 +25,12 @@ async def answer(
     if not fields.stream:
         return await _whole(request, turn, encoder)
     interval = fields.stream_interval or service.options.answers.stream_interval
-    return EventStream(turn, paced(encoder, interval), service.options.sse_keep_alive_interval)
+    return EventStream(
+        turn,
+        paced(encoder, interval),
+        service.options.sse_keep_alive_interval,
+        service.limits.max_unread_tokens,
+    )
 
 
 async def _whole(request: Request, turn: Turn, encoder: Encoder) -> Response:

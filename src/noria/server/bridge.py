@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 
 from noria.core.outputs import Delta, FinishReason
@@ -23,13 +24,27 @@ class Inbox:
         self._deltas: list[Delta] = []
         self._waiter: asyncio.Future[None] | None = None
         self._error: Exception | None = None
+        self._num_tokens = 0  # of the deltas
+        self._max_tokens = math.inf
+        self._on_excess: Callable[[], None] = lambda: None
         self.tenant = ""  # the name of whose request it is
         self.is_aborted = False
+        self.is_held = False  # whoever takes waits for a client to read
 
     def put(self, delta: Delta) -> None:
-        if self._error is None:
-            self._deltas.append(delta)
-            self.nudge()
+        if self._error is not None:
+            return
+        self._deltas.append(delta)
+        self._num_tokens += len(delta.token_ids)
+        if self._num_tokens > self._max_tokens and self.is_held:
+            self._deltas.clear()
+            self._on_excess()
+        self.nudge()
+
+    def bound(self, max_tokens: int, on_excess: Callable[[], None]) -> None:
+        """When more tokens wait while we are held, drop them and call `on_excess`, which has to `fail` us."""
+        self._max_tokens = max_tokens
+        self._on_excess = on_excess
 
     def fail(self, error: Exception) -> None:
         """Make `take` raise `error` once it has given what came before; what comes later is dropped."""
@@ -52,6 +67,7 @@ class Inbox:
         if not self._deltas and self._error is not None:
             raise self._error
         deltas, self._deltas = self._deltas, []
+        self._num_tokens = 0
         return deltas
 
 

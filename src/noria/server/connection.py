@@ -7,7 +7,9 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect
-from starlette.types import Receive
+from starlette.types import Receive, Scope
+
+ABORT = "noria.abort"  # an extension in a request's scope: {"abort": what cuts its connection}
 
 Result = TypeVar("Result")
 
@@ -33,3 +35,13 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, Result]) -
 async def _gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+def cut(scope: Scope) -> None:
+    """Cut a request's connection, with what waits to be sent on it.
+
+    A connection that is closed stays for as long as its client does not read what waits.
+    """
+    extension = scope.get("extensions", {}).get(ABORT)
+    if extension is not None:
+        extension["abort"]()

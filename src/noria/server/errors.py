@@ -23,6 +23,7 @@ _TYPES = {
     401: "AuthenticationError",
     404: "NotFoundError",
     405: "MethodNotAllowedError",
+    408: "RequestTimeoutError",
     413: "RequestTooLargeError",
     429: "RateLimitError",
     500: "InternalServerError",
@@ -143,6 +144,11 @@ def overloaded(error: OverloadError) -> ApiError:
     """429 where the limits of the client's own key refuse it, else 503; with the time to come back after."""
     status = 429 if error.reason in _QUOTAS else 503
     return ApiError(str(error), status, headers={"Retry-After": str(error.retry_after_s)})
+
+
+def reader_too_slow() -> ApiError:
+    """408 for a stream whose client leaves too much unread; it hardly ever gets to read that, either."""
+    return ApiError("Too much of this stream was left unread.", 408)
 
 
 def engine_lost() -> ApiError:

@@ -16,6 +16,9 @@ class Limits:
     template_timeout_s: a chat template that runs longer is given up.
     thread_wait_s: how long a text waits for a thread to prepare it before its request is refused.
     max_hung_templates: how many templates given up may be replaced by a fresh thread.
+    head_timeout_s, body_timeout_s: what has not come by then is not waited for any longer; see LimitOptions.
+    send_timeout_s: for how long a client may read nothing.
+    max_unread_tokens: of each output of a stream, that its client is too slow to read.
     keys_look_every_s: how often the file of API keys is looked at for changes.
     drain_grace_s: what cut requests get, once the shutdown timeout is over, to tell their clients.
     """
@@ -32,6 +35,10 @@ class Limits:
     thread_wait_s: float = 5.0
     max_hung_templates: int = 4
     connection_keep_alive_s: int = 75
+    head_timeout_s: float = 60.0
+    body_timeout_s: float = 60.0
+    send_timeout_s: float = 60.0
+    max_unread_tokens: int = 4096
     keys_look_every_s: float = 1.0
     drain_grace_s: float = 2.0
 
@@ -48,4 +55,8 @@ class Limits:
             max_stop_strings=options.max_stop_strings,
             template_timeout_s=options.chat_template_timeout,
             connection_keep_alive_s=options.http_timeout_keep_alive,
+            head_timeout_s=options.request_head_timeout,
+            body_timeout_s=options.request_body_timeout,
+            send_timeout_s=options.send_timeout,
+            max_unread_tokens=options.max_unread_tokens,
         )

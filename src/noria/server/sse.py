@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from noria.server.connection import while_connected
+from noria.server.connection import cut, while_connected
 from noria.server.encoders.reply import Encoder
 from noria.server.errors import ApiError, as_api_error
 from noria.server.turn import Turn
@@ -28,22 +28,30 @@ class EventStream(Response):
     """Writes what the encoder makes of the turn's events, all that is there in one go; ends the turn with itself.
 
     keep_alive_s: after this long without anything to say, the encoder's keep_alive goes out; 0: never.
+    max_unread: tokens a choice that may wait while the client does not read; beyond that it is dropped.
     """
 
-    def __init__(self, turn: Turn, encoder: Encoder, keep_alive_s: float) -> None:
+    def __init__(self, turn: Turn, encoder: Encoder, keep_alive_s: float, max_unread: int) -> None:
         super().__init__(headers=_HEADERS)
         del self.headers["content-length"]
         self._turn = turn
         self._encoder = encoder
         self._keep_alive_s = keep_alive_s
+        self._max_unread = max_unread
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._turn.bound(self._max_unread, lambda: self._drop(scope))
         try:
             await while_connected(receive, self._write(send))
         except ClientDisconnect:
             logger.debug("client of %s went away", self._turn.request.request_id)
         finally:
             self._turn.close()
+
+    def _drop(self, scope: Scope) -> None:
+        request_id, client = self._turn.request.request_id, scope.get("client")
+        logger.warning("client %s of %s reads too slowly; its stream is dropped", client, request_id)
+        cut(scope)
 
     async def _write(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
@@ -54,16 +62,16 @@ class EventStream(Response):
             if not isinstance(error, ApiError):
                 logger.exception("stream %s failed", self._turn.request.request_id)
             last = self._encoder.fail(as_api_error(error))
-        await _send_part(send, last, more=False)
+        await self._send_part(send, last, more=False)
 
     async def _write_events(self, send: Send) -> None:
         silence = _Silence(self._keep_alive_s, self._turn.nudge)
         try:
-            await _send_part(send, self._encoder.begin())
+            await self._send_part(send, self._encoder.begin())
             while not self._turn.is_done:
                 said = await self._write_batch(send)
                 if not said and silence.is_over_long:
-                    await _send_part(send, self._encoder.keep_alive)
+                    await self._send_part(send, self._encoder.keep_alive)
                 if said or silence.is_over_long:
                     silence.broken()
         finally:
@@ -78,8 +86,12 @@ class EventStream(Response):
         finally:
             content = b"".join(frames)
             if content:
-                await _send_part(send, content)
+                await self._send_part(send, content)
         return bool(content)
+
+    async def _send_part(self, send: Send, body: bytes, more: bool = True) -> None:
+        with self._turn.held():
+            await send({"type": "http.response.body", "body": body, "more_body": more})
 
 
 class _Silence:
@@ -109,7 +121,3 @@ class _Silence:
             self._nudge()
             left_s = self._limit_s
         self._timer = self._loop.call_later(left_s, self._look)
-
-
-async def _send_part(send: Send, body: bytes, more: bool = True) -> None:
-    await send({"type": "http.response.body", "body": body, "more_body": more})

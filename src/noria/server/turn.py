@@ -6,7 +6,8 @@ Every protocol's encoder reads these events; none of them knows of the engine, a
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -15,7 +16,7 @@ from noria.core.plan import TokenLogprobs
 from noria.engine.messages import expand_choices
 from noria.sampling.params import SamplingParams
 from noria.server.bridge import Bridge, Inbox
-from noria.server.errors import ApiError, DeadlinePassed, engine_lost, unavailable
+from noria.server.errors import ApiError, DeadlinePassed, engine_lost, reader_too_slow, unavailable
 from noria.server.terms import PLAIN_TERMS, Terms
 from noria.tokenize.output import OutputStream
 from noria.tokenize.tokenizer import Tokenizer
@@ -139,6 +140,25 @@ class Turn:
             num_output=sum(choice.num_tokens for choice in choices),
             num_cached=sum(choice.num_cached for choice in choices if choice.index % self.request.n == 0),
         )
+
+    def bound(self, max_unread: int, on_excess: Callable[[], None]) -> None:
+        """End the turn with an error, and call `on_excess`, when more tokens a choice wait while it is `held`."""
+
+        def end() -> None:
+            self.close()
+            self._inbox.fail(reader_too_slow())
+            on_excess()
+
+        self._inbox.bound(max_unread * self.num_choices, end)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """While the client is waited for: a wait for the event loop's own work is not its fault."""
+        self._inbox.is_held = True
+        try:
+            yield
+        finally:
+            self._inbox.is_held = False
 
     def nudge(self) -> None:
         """Make a waiting `events` return, with nothing if need be."""
