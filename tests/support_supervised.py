@@ -2,7 +2,7 @@
 
 Prints `NAME PID` as each starts, `NAME drains` when it is told to. Settings: `engine-fails` and `api-fails` raise a
 ConfigError as they start; `engine-fails-again` from its second start on; `api-stays` does not obey DRAIN;
-`engine-hangs` says so from the start.
+`engine-hangs` says so from the start; `api-rests` is started again after an hour.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import mmap
 import os
 import sys
 
+from noria.cli.restarts import Restarts
 from noria.cli.supervisor import Role, Supervisor
 from noria.config.errors import ConfigError
 from noria.engine.orders import Order, read_order
@@ -51,7 +52,13 @@ def role(index: int, name: str, starts: memoryview, settings: list[str]) -> Role
         is_up=lambda: bool(up[0]),
         is_hung=lambda: f"{name}-hangs" in settings and starts[index] == 1,
         drains=name == "api",
+        restarts=Rest() if f"{name}-rests" in settings else Restarts(),
     )
+
+
+class Rest(Restarts):
+    def next_delay_s(self, now_s: float, was_up: bool) -> float | None:
+        return 3600.0
 
 
 def say(line: str) -> None:

@@ -16,6 +16,12 @@ def test_ends_in_a_row_are_followed_ever_later_up_to_a_limit() -> None:
     assert delays[-1] == 10
 
 
+def test_the_limit_holds_however_often_it_ends() -> None:
+    restarts = Restarts()
+    delays = [restarts.next_delay_s(11.0 * number, was_up=True) for number in range(5000)]
+    assert set(delays[10:]) == {10}
+
+
 def test_what_fails_to_start_five_times_in_a_row_is_given_up() -> None:
     restarts = Restarts()
     assert [restarts.next_delay_s(float(s), was_up=False) is None for s in range(5)] == [False] * 4 + [True]

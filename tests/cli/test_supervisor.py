@@ -48,6 +48,11 @@ class Supervised:
     def exit_code(self) -> int:
         return self.process.wait(timeout=30)
 
+    def logged(self, words: str) -> None:
+        """Wait until the log has a line with these words."""
+        assert self.process.stderr is not None
+        assert any(words in line for line in self.process.stderr)
+
     def errors(self) -> str:
         assert self.process.stderr is not None
         return self.process.stderr.read()
@@ -104,6 +109,17 @@ def test_what_is_killed_comes_back_and_the_other_stays(name: str) -> None:
         server.process.terminate()
         assert server.exit_code() == 0
         assert f"the {name} process was ended by signal 9" in server.errors()
+
+
+def test_a_signal_ends_the_rest_at_once_while_what_drains_waits_to_be_started_again() -> None:
+    with supervised("api-rests") as server:
+        server.started("engine", "api")
+        settle()
+        os.kill(server.pids["api"], signal.SIGKILL)
+        server.logged("starting another")
+        server.process.terminate()
+        assert server.line() == "engine quits"
+        assert server.exit_code() == 0
 
 
 def test_what_hangs_is_ended_and_comes_back() -> None:

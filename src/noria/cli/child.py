@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NoReturn
 
 from noria.config.errors import ConfigError, NoriaError
@@ -33,7 +34,8 @@ def run_child(name: str, work: Callable[[], int], words: int) -> NoReturn:
         log.exception("the %s process failed", name)
     finally:
         for stream in (sys.stdout, sys.stderr):
-            stream.flush()
+            with suppress(OSError):  # nobody reads it any more
+                stream.flush()
         # Not sys.exit: what the supervisor has on its stack and registered for its end is not ours.
         os._exit(status)
 

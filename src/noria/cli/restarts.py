@@ -4,6 +4,7 @@ from __future__ import annotations
 
 _FIRST_S = 0.1
 _LONGEST_S = 10.0
+_MAX_DOUBLINGS = 16  # far beyond the longest; a server may run, and one of its processes end, for years
 _CALM_S = 60.0  # after as long without an end, the next one counts as the first
 _MAX_FAILED_STARTS = 5
 
@@ -27,6 +28,6 @@ class Restarts:
         if now_s - self._last_s > _CALM_S:
             self._num_recent = 0
         self._last_s = now_s
-        delay_s = _FIRST_S * 2**self._num_recent if self._num_recent else 0.0
-        self._num_recent += 1
-        return min(delay_s, _LONGEST_S)
+        delay_s = min(_FIRST_S * 2**self._num_recent, _LONGEST_S) if self._num_recent else 0.0
+        self._num_recent = min(self._num_recent + 1, _MAX_DOUBLINGS)
+        return delay_s

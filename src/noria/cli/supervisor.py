@@ -143,6 +143,7 @@ class Supervisor:
                 self._kill(child)  # it has nothing that could be lost
             elif child.role.drains:
                 send_order(child.orders, Order.DRAIN)
+        self._go_on_ending()  # one that drains may be between its end and its next start
 
     def _reap(self) -> None:
         for child in list(self._children.values()):
