@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 import sys
-import time
+from dataclasses import replace
+from random import Random
 
 import uvloop
 
@@ -19,6 +21,8 @@ from noria.engine.remote.client import RemoteClient
 from noria.engine.remote.page import ApiState, Page
 from noria.engine.trace import chrome_trace
 from noria.server.app import create_app
+from noria.server.fleet import Fleet, NoPeers
+from noria.server.ledger import Ledger
 from noria.server.lifecycle import NoriaServer, make_server
 from noria.server.served import ServedModel
 from noria.tokenize.tokenizer import Tokenizer, build_tokenizer
@@ -37,6 +41,7 @@ class ApiProcess:
 
     def run(self, listener: socket.socket, orders: int) -> int:
         """Serve on a bound socket, shared with the others, until the descriptor `orders` says to end."""
+        self._page.put_api_pid(self._slot, os.getpid())
         with no_collections():
             opened = open_model(self._options.engine.model)
             opened.checkpoint.close()
@@ -49,37 +54,60 @@ class ApiProcess:
     async def _serve(
         self, opened: OpenedModel, tokenizer: Tokenizer, listener: socket.socket, orders: int
     ) -> None:
+        ledger = self._ledger()
         client = RemoteClient(self._page, self._slot, self._directory)
-        facts = await client.facts()
+        facts = _with_own_seed(await client.facts(), self._name)
         with no_collections():
-            server = self._server(client, served_model(opened, tokenizer, facts, self._options.server))
+            served = served_model(opened, tokenizer, facts, self._options.server, self._page.started_s)
+            server = self._server(client, served, self._fleet(client, ledger))
         self._put_state(ApiState.PREPARED)
         await client.linked()
         asyncio.get_running_loop().add_reader(orders, lambda: server.obey(read_order(orders)))
         await server.serve(sockets=[listener])
         client.shutdown()
 
-    def _server(self, client: RemoteClient, served: ServedModel) -> NoriaServer:
+    def _server(self, client: RemoteClient, served: ServedModel, fleet: Fleet) -> NoriaServer:
         recorder, options = client.recorder, self._options.server
         timeline = lambda: chrome_trace(recorder.steps(), recorder.requests())  # noqa: E731
-        app = create_app(client, served, options, timeline)
+        app = create_app(client, served, options, timeline, fleet=fleet)
         return make_server(app, options, lambda: self._put_state(ApiState.SERVING))
+
+    def _ledger(self) -> Ledger | None:
+        num_apis = self._page.num_apis
+        return Ledger(self._directory, self._slot, num_apis) if num_apis > 1 else None
+
+    def _fleet(self, client: RemoteClient, ledger: Ledger | None) -> Fleet:
+        peers = NoPeers() if ledger is None else client.peers
+        return Fleet(self._name, peers, ledger, self._page.pids)
+
+    @property
+    def _name(self) -> str:
+        """Of this process: no API process before it had it."""
+        incarnation = self._page.api_incarnation(self._slot)
+        return str(self._slot) if incarnation == 1 else f"{self._slot}-{incarnation}"
 
     def _put_state(self, state: ApiState) -> None:
         self._page.put_api_state(self._slot, state)
 
 
+def _with_own_seed(facts: EngineFacts, process: str) -> EngineFacts:
+    """Processes that drew from one seed would all draw the same. The first draws as one alone would."""
+    if facts.seed is None or process == "0":
+        return facts
+    return replace(facts, seed=Random(f"{facts.seed} {process}").getrandbits(64))
+
+
 def served_model(
-    opened: OpenedModel, tokenizer: Tokenizer, facts: EngineFacts, options: ServerOptions
+    opened: OpenedModel, tokenizer: Tokenizer, facts: EngineFacts, options: ServerOptions, created: int
 ) -> ServedModel:
-    """What the server has to know of a model, and of the engine that runs it."""
+    """What the server has to know of a model, and of the engine that runs it. created: in seconds since 1970."""
     return ServedModel(
         names=options.served_model_name or (opened.name,),
         tokenizer=tokenizer,
         max_model_len=facts.max_model_len,
         vocab_size=facts.vocab_size,
         max_logprobs=options.max_logprobs,
-        created=int(time.time()),
+        created=created,
         generation_defaults=opened.generation_defaults,
         cache_labels=facts.cache_labels,
         seed=facts.seed,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
 
@@ -31,6 +32,7 @@ def serve_engine(options: ServeOptions, page: Page, directory: str, orders: int)
         write_facts(engine_facts(resolved, options.engine), directory, page.engine().incarnation)
         page.engine_is_settled()
 
+    page.put_engine_pid(os.getpid())
     share_interpreter()
     with no_collections():
         opened = open_model(options.engine.model)

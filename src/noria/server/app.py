@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fastapi import FastAPI
+from prometheus_client.registry import Collector
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
@@ -26,6 +27,8 @@ from noria.server.engine_metrics import LEGACY_NAMES, EngineMetrics
 from noria.server.errors import ApiError, answer_error, answer_http_exception
 from noria.server.exporting import Traces, traces_of
 from noria.server.exposition import Exposition
+from noria.server.fleet import Fleet
+from noria.server.fleet_metrics import FleetMetrics
 from noria.server.gate import Gate
 from noria.server.generation_routes import BODIES as GENERATION_BODIES
 from noria.server.generation_routes import generation_routes
@@ -44,6 +47,7 @@ from noria.server.middleware import (
     RootPathMiddleware,
 )
 from noria.server.openapi import openapi_with
+from noria.server.process_metrics import ProcessMetrics
 from noria.server.served import ServedModel
 from noria.server.service import Service
 from noria.server.system_routes import debug_routes, model_routes, probe_routes
@@ -66,44 +70,47 @@ def create_app(
     options: ServerOptions,
     timeline: Callable[[], dict[str, Any]],
     limits: Limits | None = None,
+    fleet: Fleet | None = None,
 ) -> FastAPI:
     """The ASGI application that serves one engine.
 
+    fleet: the API processes that this one belongs to; by itself it is one alone.
     timeline: makes a Chrome trace of the engine's recent steps and requests.
     Raises ConfigError for a bad file of API keys.
     """
     limits = limits or Limits.of(options.limits)
+    fleet = fleet or Fleet()
     served = served.with_defaults(options.answers.override_generation_config or {})
     traces = traces_of(options.observing, served.name)
     bridge = Bridge(traces.watch(client))
     gate = Gate()
     watch = Watch(Heartbeat(client.stats, time.monotonic), bridge, options.processes.engine_hang_timeout)
     http_metrics = HttpMetrics(served.name)
-    engine_metrics = EngineMetrics(
-        served.name,
-        served.max_model_len,
-        client.stats,
-        served.cache_labels,
-        LEGACY_NAMES if options.observing.legacy_metrics else {},
-    )
-    client.recorder.add_listener(engine_metrics)
-    service = Service(served, options, limits, bridge, watch, http_metrics)
+    engine_metrics = _engine_metrics(client, served, options)
+    totals: list[Collector] = [engine_metrics, http_metrics]
+    background = [watch.run]
+    if fleet.ledger is not None:
+        fleet_metrics = FleetMetrics(fleet.ledger, engine_metrics, http_metrics)
+        totals = [fleet_metrics]
+        background.append(fleet_metrics.follow)
+    service = Service(served, options, limits, bridge, watch, http_metrics, fleet.name)
     keys = KeyRing(options.api_key, options.api_keys_file, limits.keys_look_every_s)
 
     app = FastAPI(
         title="Noria",
         version=__version__,
-        lifespan=_lifespan(watch, keys, service, traces),
+        lifespan=_lifespan([*background, keys.follow], service, traces),
         redirect_slashes=False,
         openapi_url=None if options.connections.disable_fastapi_docs else "/openapi.json",
     )
     app.state.switchboard = Switchboard(gate, bridge, limits)
-    app.include_router(probe_routes(watch, gate, Exposition(engine_metrics, http_metrics)))
+    exposition = Exposition(*totals, ProcessMetrics(fleet.pids, fleet.process))
+    app.include_router(probe_routes(watch, gate, exposition))
     app.include_router(model_routes(served))
     app.include_router(debug_routes(timeline))
     app.include_router(generation_routes(service))
     app.include_router(tokenization_routes(service))
-    app.include_router(control_routes(bridge))
+    app.include_router(control_routes(bridge, fleet.peers))
     app.include_router(dashboard_routes(client, served, gate))
     for kind in (ApiError, RequestError, OverloadError, EngineError, RecursionError):
         app.add_exception_handler(kind, answer_error)
@@ -114,6 +121,18 @@ def create_app(
     bodies: list[type[BaseModel]] = [*GENERATION_BODIES, *TOKENIZATION_BODIES, AbortRequest]
     app.openapi = openapi_with(app, bodies, served.names)  # type: ignore[method-assign]
     return app
+
+
+def _engine_metrics(client: EngineClient, served: ServedModel, options: ServerOptions) -> EngineMetrics:
+    metrics = EngineMetrics(
+        served.name,
+        served.max_model_len,
+        client.stats,
+        served.cache_labels,
+        LEGACY_NAMES if options.observing.legacy_metrics else {},
+    )
+    client.recorder.add_listener(metrics)
+    return metrics
 
 
 def _wrap(
@@ -147,11 +166,11 @@ def _wrap(
 
 
 def _lifespan(
-    watch: Watch, keys: KeyRing, service: Service, traces: Traces
+    background: Sequence[Callable[[], Coroutine[Any, Any, None]]], service: Service, traces: Traces
 ) -> Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]:
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        tasks = [asyncio.ensure_future(watch.run()), asyncio.ensure_future(keys.follow())]
+        tasks = [asyncio.ensure_future(work()) for work in background]
         try:
             yield
         finally:

@@ -13,7 +13,7 @@ from noria.core.outputs import Delta, FinishReason
 from noria.engine.client import EngineClient
 from noria.engine.messages import GenerateRequest
 
-_ENGINE_ID = re.compile(r"(.+)\.\d+-\d+-\d+", re.DOTALL)
+_ENGINE_ID = re.compile(r"(.+)\.[\d-]+", re.DOTALL)
 _PREFIX = re.compile(r"[a-z]+[-_]")  # that a protocol puts before a client's own id
 
 

@@ -10,8 +10,11 @@ from starlette.responses import Response
 
 from noria.config.tenant import ANYBODY, Tenant
 from noria.server.bridge import Bridge
+from noria.server.fleet import Peers
 from noria.server.openapi import describe_body
 from noria.server.protocol.body import read_body
+
+_LOAD, _ABORT = "load", "abort"  # what processes ask each other
 
 
 class AbortRequest(BaseModel):
@@ -32,12 +35,17 @@ class Load(BaseModel):
     server_load: int
 
 
-def control_routes(bridge: Bridge) -> APIRouter:
+def control_routes(bridge: Bridge, peers: Peers) -> APIRouter:
+    """Of the requests of this process and of its peers."""
     routes = APIRouter(tags=["server"])
+    peers.on_question(_LOAD, lambda content: orjson.dumps(bridge.num_requests))
+    peers.on_question(_ABORT, lambda content: orjson.dumps(bridge.abort(*orjson.loads(content))))
 
     @routes.get("/load", summary="Requests being generated for", responses={200: {"model": Load}})
     async def load() -> Response:
-        return Response(orjson.dumps({"server_load": bridge.num_requests}), media_type="application/json")
+        elsewhere = sum(map(orjson.loads, await peers.ask(_LOAD, b"")))
+        content = {"server_load": bridge.num_requests + elsewhere}
+        return Response(orjson.dumps(content), media_type="application/json")
 
     @routes.post(
         "/abort_requests",
@@ -48,7 +56,11 @@ def control_routes(bridge: Bridge) -> APIRouter:
     async def abort_requests(request: Request) -> Response:
         fields = await read_body(request, AbortRequest)
         tenant: Tenant = getattr(request.state, "tenant", ANYBODY)
-        ended = bridge.abort(fields.request_ids or None, tenant.name)
-        return Response(orjson.dumps({"cancelled_request_ids": ended}), media_type="application/json")
+        meant = (fields.request_ids or None, tenant.name)
+        ended = bridge.abort(*meant)
+        for answer in await peers.ask(_ABORT, orjson.dumps(meant)):
+            ended += orjson.loads(answer)
+        content = {"cancelled_request_ids": list(dict.fromkeys(ended))}
+        return Response(orjson.dumps(content), media_type="application/json")
 
     return routes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as OPENMETRICS
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.registry import Collector
@@ -17,14 +17,12 @@ _NAMES = "allow-utf-8"
 
 
 class Exposition:
-    """All series of this server: those of the given collectors, and of the process and its garbage collector."""
+    """All series of this server: those of the given collectors."""
 
     def __init__(self, *collectors: Collector) -> None:
         self._registry = CollectorRegistry()
         for collector in collectors:
             self._registry.register(collector)
-        ProcessCollector(registry=self._registry)
-        GCCollector(registry=self._registry)
 
     async def answer(self, request: Request) -> Response:
         """In the text format, or OpenMetrics where the Accept header prefers it."""

@@ -26,7 +26,7 @@ _NUM_THREADS = 2  # of each kind; more would only share one interpreter
 
 
 class Service:
-    """One for the whole server."""
+    """One for the whole process."""
 
     def __init__(
         self,
@@ -36,7 +36,9 @@ class Service:
         bridge: Bridge,
         watch: Watch,
         metrics: HttpMetrics,
+        process: str,
     ) -> None:
+        """process: a name that no other process which submits to the engine has; digits and dashes."""
         self.served = served
         self.options = options
         self.limits = limits
@@ -45,6 +47,7 @@ class Service:
         self._metrics = metrics
         self._log = request_log(options.logs, served.tokenizer)
         self._random = Random(served.seed)
+        self._process = process
         self._numbers = itertools.count()
         wait_s = limits.thread_wait_s
         self._encoding = WorkerPool("noria-tokenize", _NUM_THREADS, wait_s)
@@ -55,8 +58,8 @@ class Service:
         self._templating.close()
 
     def engine_request_id(self, response_id: str) -> str:
-        """Unique in the engine even when clients repeat their own ids."""
-        return f"{response_id}.{next(self._numbers)}"
+        """Unique in the engine even when clients repeat their own ids, at this process or another."""
+        return f"{response_id}.{self._process}-{next(self._numbers)}"
 
     async def encode(self, texts: Sequence[str], add_special_tokens: bool) -> list[list[int]]:
         """Token ids of each text. Raises ApiError (503) when too many long ones wait before them.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -18,6 +18,7 @@ from noria.engine.records import Recorder
 from noria.engine.remote import wire
 from noria.engine.remote.line import Line
 from noria.engine.remote.page import EngineState, Page
+from noria.engine.remote.peers import Peers
 from noria.engine.sinks import Sinks
 
 log = logging.getLogger(__name__)
@@ -46,6 +47,7 @@ class RemoteClient:
 
     def __init__(self, page: Page, slot: int, directory: str) -> None:
         self.recorder = Recorder()
+        self.peers = Peers(self._tell)
         self._page = page
         self._slot = slot
         self._loop = asyncio.get_running_loop()
@@ -54,7 +56,6 @@ class RemoteClient:
         self._numbers = itertools.count(1)
         self._sinks = Sinks()
         self._verdicts: dict[int, Future[None]] = {}
-        self._directory = directory
         self._linked = asyncio.Event()  # once
         self._timer: asyncio.Handle = self._loop.call_soon(self._look)
 
@@ -62,7 +63,7 @@ class RemoteClient:
         """Of the first engine; waits until they are known, which is before it is ready."""
         while (row := self._page.engine()).state is EngineState.DOWN:
             await asyncio.sleep(_FIRST_LOOKS_S)
-        return read_facts(self._directory, row.incarnation)
+        return read_facts(self._line.directory, row.incarnation)
 
     async def linked(self) -> None:
         """Waits until an engine takes requests, for the first time."""
@@ -87,12 +88,8 @@ class RemoteClient:
         return verdict
 
     def cancel(self, request_ids: Sequence[str], finish: FinishReason = FinishReason.ABORT) -> None:
-        if self._link is None or not request_ids:
-            return
-        try:
-            self._line.send(wire.Cancel(self._link.session, tuple(request_ids), finish))
-        except EngineError as error:
-            self._lose_engine(str(error))
+        if request_ids:
+            self._tell(lambda session: wire.Cancel(session, tuple(request_ids), finish))
 
     def stats(self) -> EngineStats:
         row, link = self._page.engine(), self._link
@@ -104,6 +101,17 @@ class RemoteClient:
         self._timer.cancel()
         self._lose("this process ends")
         self._line.close()
+
+    def _tell(self, command: Callable[[int], wire.Command]) -> bool:
+        """Send what `command` makes of the session; whether there is an engine to send it to."""
+        if self._link is None:
+            return False
+        try:
+            self._line.send(command(self._link.session))
+        except EngineError as error:
+            self._lose_engine(str(error))
+            return False
+        return True
 
     def _check_names(self, requests: Sequence[GenerateRequest]) -> None:
         # The engine would refuse them too, but their news is told apart here.
@@ -150,6 +158,7 @@ class RemoteClient:
             return
         self._line.disconnect()
         self._link = None
+        self.peers.lose()
         verdicts, self._verdicts = self._verdicts, {}
         for verdict in verdicts.values():
             verdict.set_exception(EngineError(reason))
@@ -167,9 +176,11 @@ class RemoteClient:
             self.cancel(self._sinks.publish(message.deltas))
         elif isinstance(message, wire.Verdict):
             self._decide(message)
-        else:
+        elif isinstance(message, wire.Welcome):
             link.is_welcome = True
             self._linked.set()
+        else:
+            self.peers.take(message)
 
     def _record(self, news: wire.News) -> None:
         for step in news.steps:

@@ -10,7 +10,6 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
 import zmq
 
@@ -191,9 +190,26 @@ class EngineHost:
             return  # of a session that is over; whoever sent it knows or will
         if isinstance(command, wire.Cancel):
             self._client.cancel(command.request_ids, command.finish)
-            return
+        elif isinstance(command, wire.Submit):
+            verdict = self._submit(session, command)
+            self._answer(session, wire.Verdict(session.id, command.serial, verdict))
+        elif isinstance(command, wire.Ask):
+            self._pass_on(session, command)
+        else:
+            asker = next((one for one in self._sessions if one.id == command.asker), None)
+            if asker is not None:
+                self._answer(asker, wire.Replied(asker.id, command.serial, command.content))
+
+    def _pass_on(self, asker: Session, question: wire.Ask) -> None:
+        others = [one for one in self._sessions if one is not asker]
+        self._answer(asker, wire.AskedOf(asker.id, question.serial, len(others)))
+        for one in others:
+            asked = wire.Asked(one.id, asker.id, question.serial, question.topic, question.content)
+            self._answer(one, asked)
+
+    def _answer(self, session: Session, message: wire.Message) -> None:
         try:
-            session.answer(wire.Verdict(session.id, command.serial, self._submit(session, command)))
+            session.answer(message)
         except SessionLost:
             self._lose(session)
 
@@ -217,8 +233,7 @@ class EngineHost:
         session = Session(self._context, hello, self._newsroom)
         self._sessions.append(session)
         self._newsroom.set_sessions(self._sessions)
-        with suppress(SessionLost):
-            session.answer(wire.Welcome(session.id))
+        self._answer(session, wire.Welcome(session.id))
 
     def _lose(self, session: Session) -> None:
         with self._lock:

@@ -28,7 +28,7 @@ class Line:
 
     def __init__(self, directory: str, name: str, on_message: Callable[[wire.Message], None]) -> None:
         self.endpoint = f"ipc://{directory}/{name}-{os.getpid()}"
-        self._directory = directory
+        self.directory = directory
         self._on_message = on_message
         self._loop = asyncio.get_running_loop()
         self._context = zmq.Context()
@@ -44,7 +44,7 @@ class Line:
         self.disconnect()
         self._outbound = self._context.socket(zmq.PUSH)
         self._outbound.set_hwm(_MAX_UNSENT)
-        self._outbound.connect(engine_endpoint(self._directory, incarnation))
+        self._outbound.connect(engine_endpoint(self.directory, incarnation))
 
     def disconnect(self) -> None:
         """What has not been sent never will be."""

@@ -2,7 +2,7 @@
 
 It is read without asking anybody, so it also tells of a process that no longer answers.
 
-    cells:  engine [0, 16)  |  API process 0 [16, 20)  |  API process 1 [20, 24)  | ...
+    cells:  engine [0, 16)  |  API process 0 [16, 24)  |  API process 1 [24, 32)  | ...
 
 Every cell is a whole number of 64 bits with one writer at a time, so a reader never finds half of one.
 """
@@ -19,7 +19,7 @@ from noria.engine.messages import EngineStats
 
 _CELL_BYTES = 8
 _ENGINE_CELLS = 16
-_API_CELLS = 4
+_API_CELLS = 8
 
 
 class EngineState(IntEnum):
@@ -45,6 +45,7 @@ class _Engine(IntEnum):
     NUM_BLOCKS = 7
     NUM_BLOCKS_USED = 8
     NUM_BLOCKS_CACHED = 9
+    PID = 10  # by the engine; 0 by the supervisor when it has ended
 
 
 class _Api(IntEnum):
@@ -52,6 +53,7 @@ class _Api(IntEnum):
     BEAT_NS = 1  # by the process
     STATE = 2  # by the process
     LOST_SESSION = 3  # by the engine: the session whose messages nobody took in time
+    PID = 4  # by the process; 0 by the supervisor when it has ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class Page:
 
     def __init__(self, num_apis: int, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self.num_apis = num_apis
+        self.started_s = int(time.time())  # of the server, in seconds since 1970
         self._clock_ns = clock_ns
         # Anonymous and shared: no name that could be left behind, or guessed.
         self._memory = mmap.mmap(-1, (_ENGINE_CELLS + _API_CELLS * num_apis) * _CELL_BYTES)
@@ -85,6 +88,7 @@ class Page:
         """What it was working on is over."""
         self._cells[_Engine.STATE] = EngineState.DOWN
         for cell in (
+            _Engine.PID,
             _Engine.NUM_RUNNING,
             _Engine.NUM_WAITING,
             _Engine.NUM_BLOCKS_USED,
@@ -101,9 +105,13 @@ class Page:
 
     def api_ended(self, slot: int) -> None:
         """What it had asked for, nobody waits for any more."""
+        self._cells[_cell(slot, _Api.PID)] = 0
         self._cells[_cell(slot, _Api.INCARNATION)] += 1
 
     # by the engine
+
+    def put_engine_pid(self, pid: int) -> None:
+        self._cells[_Engine.PID] = pid
 
     def engine_is_settled(self) -> None:
         self._cells[_Engine.STATE] = EngineState.SETTLED
@@ -137,7 +145,16 @@ class Page:
     def put_api_state(self, slot: int, state: ApiState) -> None:
         self._cells[_cell(slot, _Api.STATE)] = state
 
+    def put_api_pid(self, slot: int, pid: int) -> None:
+        self._cells[_cell(slot, _Api.PID)] = pid
+
     # by anybody
+
+    def pids(self) -> dict[str, int]:
+        """Process ids of the processes that live, by name."""
+        found = {"engine": self._cells[_Engine.PID]}
+        found |= {f"api-{slot}": self._cells[_cell(slot, _Api.PID)] for slot in range(self.num_apis)}
+        return {name: pid for name, pid in found.items() if pid}
 
     def engine(self) -> EngineRow:
         cells = self._cells

@@ -4,6 +4,9 @@
       PUSH  -- Hello, Submit, Cancel -->  PULL            one PULL for all clients
       PULL  <-- Welcome, Verdict, News -- PUSH, PUSH      two for each session: see `host`
 
+    API process  -- Ask -->  engine  -- Asked -->  every other API process
+                 <-- AskedOf, Replied --  engine  <-- Reply --
+
 A session is one API process's acquaintance with one engine. When either ends, or messages could not be delivered,
 a new one begins and what the old one asked for is over.
 """
@@ -46,7 +49,25 @@ class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
     finish: FinishReason
 
 
-Command = Hello | Submit | Cancel
+class Ask(msgspec.Struct, frozen=True, tag="ask"):
+    """A question to every other client. serial: of the answers that are waited for."""
+
+    session: int
+    serial: int
+    topic: str
+    content: bytes
+
+
+class Reply(msgspec.Struct, frozen=True, tag="reply"):
+    """asker, serial: as they came with the question."""
+
+    session: int
+    asker: int
+    serial: int
+    content: bytes
+
+
+Command = Hello | Submit | Cancel | Ask | Reply
 
 
 class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
@@ -78,7 +99,33 @@ class News(msgspec.Struct, frozen=True, tag="news"):
     requests: tuple[RequestRecord, ...] = ()
 
 
-Message = Welcome | Verdict | News
+class Asked(msgspec.Struct, frozen=True, tag="asked"):
+    """A question of another client's. asker: its session."""
+
+    session: int
+    asker: int
+    serial: int
+    topic: str
+    content: bytes
+
+
+class AskedOf(msgspec.Struct, frozen=True, tag="asked_of"):
+    """How many clients a question went to."""
+
+    session: int
+    serial: int
+    num_asked: int
+
+
+class Replied(msgspec.Struct, frozen=True, tag="replied"):
+    """One client's answer."""
+
+    session: int
+    serial: int
+    content: bytes
+
+
+Message = Welcome | Verdict | News | Asked | AskedOf | Replied
 
 _encoder = msgspec.msgpack.Encoder()
 encode = _encoder.encode  # of a Command or a Message
