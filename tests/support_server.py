@@ -25,6 +25,7 @@ from noria.engine.client import Sink, verdict_of
 from noria.engine.messages import EngineStats, GenerateRequest
 from noria.engine.records import Recorder
 from noria.server.app import create_app
+from noria.server.fleet import Fleet
 from noria.server.lifecycle import NoriaServer, make_server
 from noria.server.limits import Limits
 from noria.server.served import ServedModel
@@ -222,11 +223,16 @@ def served_model(**changes: Any) -> ServedModel:
 
 
 def app_for(
-    engine: Any, limits: Limits | None = None, model: ServedModel | None = None, **options: Any
+    engine: Any,
+    limits: Limits | None = None,
+    model: ServedModel | None = None,
+    fleet: Fleet | None = None,
+    **options: Any,
 ) -> Any:
     """The ASGI app in front of `engine`."""
     timeline = lambda: {"traceEvents": []}  # noqa: E731
-    return create_app(engine, model or served_model(), from_mapping(ServerOptions, options), timeline, limits)
+    settings = from_mapping(ServerOptions, options)
+    return create_app(engine, model or served_model(), settings, timeline, limits, fleet)
 
 
 class Server:

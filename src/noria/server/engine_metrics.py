@@ -129,7 +129,9 @@ class EngineMetrics(Collector):
 
     def on_step(self, record: StepRecord) -> None:
         with self._lock:
-            self._forget_the_dead(record)
+            if not 0 <= self._last_step < record.step:
+                self._begin_engine(record)
+            self._last_step = record.step
             counters = self._totals.counters
             num_cached = self._first_seen_cached(record)
             num_prompt = record.num_prompt_tokens + num_cached
@@ -152,12 +154,13 @@ class EngineMetrics(Collector):
             self._observe_times(record)
             self._observe_whole_request(record)
 
-    def _forget_the_dead(self, record: StepRecord) -> None:
-        # Steps that count anew are another engine's; of the sequences of the one before no end will come.
-        if record.step <= self._last_step:
-            self._begun.clear()
-            self._siblings.clear()
-        self._last_step = record.step
+    def _begin_engine(self, record: StepRecord) -> None:
+        # The first step that we are told of, or one that counts anew and so is another engine's: of the sequences of
+        # the one before no end will come. What runs already is no newcomer.
+        self._begun.clear()
+        self._siblings.clear()
+        arrived = set(record.arrived_ids)
+        self._begun.update(work.request_id for work in record.work if work.request_id not in arrived)
 
     def _first_seen_cached(self, record: StepRecord) -> int:
         # Prompt tokens that the step's newcomers did not have to compute. (The step's own prefix_hits also
