@@ -4,7 +4,7 @@ what the server can do.
     python benchmarks/overload.py [--quick] [--untold] [--output overload.json] [--plot docs/overload.svg]
 
 Starts `noria serve` with the default model, measures its capacity with as many clients as it has places, then offers
-Poisson arrivals at multiples of that, each with a deadline (four times what
+Poisson arrivals at multiples of that, each with a deadline (three times what
 a request takes at capacity) in X-Request-Timeout. --untold adds a second series in which
 nothing bounds the queue and the server is not told of deadlines; clients leave at theirs. Takes about four minutes a
 series, --quick under two minutes in all. Client and server share the machine.
@@ -36,10 +36,10 @@ from benchmarks.peers.children import child
 HOST = "127.0.0.1"
 LOADS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0, 7.0, 10.0)
 QUICK_LOADS = (0.5, 1.0, 3.0, 10.0)
-PROMPT_TOKENS = 48
+PROMPT_WORDS = 24
 # Tokens to generate. Much longer and much shorter ones together would make overload look too good: under it the short
 # ones meet their deadlines and the others are refused.
-SHORTEST, LONGEST = 24, 32
+SHORTEST, LONGEST = 12, 16
 OVERLOAD = 1.5  # from this load on; at 1x, chance decides how much is offered
 START_LIMIT_S = 120.0
 WORDS = "river wheel turns bucket water mill stone grain slow bright field road house lamp night rain"
@@ -142,7 +142,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="fewer and shorter loads")
     parser.add_argument("--untold", action="store_true", help="also measure without bounds and deadlines")
     parser.add_argument(
-        "--patience", type=float, default=4.0, help="deadline, in times of a request at capacity"
+        "--patience", type=float, default=3.0, help="deadline, in times of a request at capacity"
     )
     parser.add_argument("--max-num-seqs", type=int, default=8, help="requests that run at once")
     parser.add_argument("--seed", type=int, default=1, help="draws arrivals, prompts and lengths")
@@ -184,7 +184,7 @@ def shots(rate: float, seconds: float, seed: int) -> list[Shot]:
     words = WORDS.split()
     at_s, drawn = 0.0, []
     while (at_s := at_s + draw.expovariate(rate)) < seconds:
-        prompt = " ".join(draw.choice(words) for _ in range(PROMPT_TOKENS))
+        prompt = " ".join(draw.choice(words) for _ in range(PROMPT_WORDS))
         drawn.append(Shot(at_s, prompt, draw.randint(SHORTEST, LONGEST)))
     return drawn
 

@@ -9,8 +9,10 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
+import httpx
 import pytest
 
 ENVIRONMENT = {**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "100"}
@@ -178,3 +180,35 @@ def test_serve_shows_its_table_answers_and_ends_at_a_signal(tiny_model: Path) ->
         server.kill()
         server.wait()
         server.stderr.close()
+
+
+def test_a_server_with_a_file_of_keys_follows_it_and_outlives_a_hang_up(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    keys = tmp_path / "keys.json"
+    keys.write_text('{"old": "sk-old"}')
+    command = [sys.executable, "-m", "noria", "serve", str(tiny_model), "--port", "0", *SMALL]
+    command += ["--api-keys-file", str(keys)]
+    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    watchdog = threading.Timer(90, server.kill)
+    watchdog.start()
+    try:
+        found = (re.search(r"http://127\.0\.0\.1:\d+", line) for line in server.stderr)
+        url = next(match[0] for match in found if match)
+        assert _status(url, "sk-old") == 200
+        keys.write_text('{"new": "sk-new"}')
+        server.send_signal(signal.SIGHUP)
+        deadline_s = time.monotonic() + 30
+        while _status(url, "sk-new") == 401:
+            assert time.monotonic() < deadline_s, "the new key is not known"
+        assert _status(url, "sk-old") == 401
+        assert server.poll() is None
+    finally:
+        watchdog.cancel()
+        server.kill()
+        server.wait()
+        server.stderr.close()
+
+
+def _status(url: str, key: str) -> int:
+    return httpx.get(f"{url}/v1/models", headers={"Authorization": f"Bearer {key}"}).status_code

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import signal
 import socket
 import tempfile
 import time
@@ -30,6 +31,8 @@ def run(options: ServeOptions) -> int:
     check_certificates(options.server.connections)
     if options.server.api_keys_file is not None:
         read_keys_file(options.server.api_keys_file)  # now, rather than in every process that needs it
+        # Who tells servers by a hang-up to read their files again finds this one followed anyway.
+        signal.signal(signal.SIGHUP, lambda number, frame: None)
     listener = bind(options.server)
     directory = tempfile.mkdtemp(prefix="noria-")  # for this user alone
     try:
