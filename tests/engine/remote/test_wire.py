@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import fields, is_dataclass
+from random import Random
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -15,7 +16,7 @@ from noria.config import errors
 from noria.config.errors import NoriaError, OverloadError, Refusal, RequestError
 from noria.core.outputs import Delta, FinishReason
 from noria.core.plan import TokenLogprobs
-from noria.engine.messages import GenerateRequest, RequestRecord, StepRecord
+from noria.engine.messages import GenerateRequest, RequestRecord, StepRecord, expand_choices
 from noria.engine.remote import wire
 from noria.sampling.params import SamplingParams
 
@@ -62,13 +63,30 @@ def test_requests_arrive_as_they_were_submitted(submitted: list[GenerateRequest]
 
 
 def test_a_request_without_anything_stated_sends_no_parameter() -> None:
-    (content,) = wire.packed([GenerateRequest("a", (1,), SamplingParams(), 0)])
-    assert content["params"] == {}
+    assert wire.packed([GenerateRequest("a", (1,), SamplingParams(), 0)]).params == ({},)
+
+
+def test_what_requests_share_crosses_once_and_is_shared_again() -> None:
+    prompt, other = tuple(range(1000)), (7,)
+    params = SamplingParams(n=50, max_tokens=3)
+    choices = [
+        *expand_choices("a", prompt, params, Random(1)),
+        *expand_choices("b", other, params, Random(1)),
+    ]
+    content = wire.encode(wire.Submit(1, 2, wire.packed(choices)))
+    command = wire.decode_command(content)
+    assert isinstance(command, wire.Submit)
+    arrived = wire.unpacked(command.requests)
+    assert arrived == tuple(choices)
+    assert len({id(request.prompt_token_ids) for request in arrived}) == 2
+    assert len({id(request.params) for request in arrived}) == 1
+    alone = len(wire.encode(wire.Submit(1, 2, wire.packed(choices[:1]))))
+    assert len(content) < alone + 200 * len(choices)
 
 
 def test_every_sampling_parameter_but_code_can_cross() -> None:
     sent = wire.packed([GenerateRequest("a", (1,), SamplingParams(max_tokens=3), 0)])
-    assert sent[0]["params"] == {"max_tokens": 3}
+    assert sent.params == ({"max_tokens": 3},)
     names = {item.name for item in fields(SamplingParams)}
     assert names - set(wire._PARAMS) == {"logits_processors"}
     with pytest.raises(RequestError) as refused:

@@ -13,7 +13,7 @@ a new one begins and what the old one asked for is over.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, get_type_hints
 
@@ -35,12 +35,24 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     endpoint: str
 
 
+class Packed(msgspec.Struct, frozen=True):
+    """Requests as they cross. What they share, as the choices of one prompt do, is there once.
+
+    requests: the fields of each; prompt_token_ids and params are places in prompts and params.
+    params: of each what differs from the defaults.
+    """
+
+    prompts: tuple[tuple[int, ...], ...]
+    params: tuple[dict[str, Any], ...]
+    requests: tuple[dict[str, Any], ...]
+
+
 class Submit(msgspec.Struct, frozen=True, tag="submit"):
-    """serial: of the verdict that is waited for. requests: see `packed`."""
+    """serial: of the verdict that is waited for."""
 
     session: int
     serial: int
-    requests: tuple[dict[str, Any], ...]
+    requests: Packed
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
@@ -134,37 +146,49 @@ decode_message = msgspec.msgpack.Decoder(Message).decode
 DecodeError = msgspec.DecodeError
 
 _DEFAULTS = SamplingParams()
-# The parameters check themselves; the rest of a request is what its fields say.
-_KINDS = {name: kind for name, kind in get_type_hints(GenerateRequest).items() if name != "params"}
+_SHARED = ("prompt_token_ids", "params")
+_KINDS = {name: kind for name, kind in get_type_hints(GenerateRequest).items() if name not in _SHARED}
 _PARAMS = tuple(item.name for item in fields(SamplingParams) if item.name != "logits_processors")
 
 
-def packed(requests: Iterable[GenerateRequest]) -> tuple[dict[str, Any], ...]:
+def packed(requests: Sequence[GenerateRequest]) -> Packed:
     """Raises RequestError for what cannot cross: code."""
-    return tuple(_packed(request) for request in requests)
-
-
-def _packed(request: GenerateRequest) -> dict[str, Any]:
-    if request.params.logits_processors:
-        raise RequestError("logits_processors work in the engine's own process alone", "logits_processors")
-    content = {item.name: getattr(request, item.name) for item in fields(request)}
-    content["params"] = _stated(request.params)
-    return content
+    prompts = {id(request.prompt_token_ids): request.prompt_token_ids for request in requests}
+    params = {id(request.params): request.params for request in requests}
+    prompt_places = {key: place for place, key in enumerate(prompts)}
+    params_places = {key: place for place, key in enumerate(params)}
+    return Packed(
+        tuple(prompts.values()),
+        tuple(_stated(one) for one in params.values()),
+        tuple(
+            {name: getattr(request, name) for name in _KINDS}
+            | {
+                "prompt_token_ids": prompt_places[id(request.prompt_token_ids)],
+                "params": params_places[id(request.params)],
+            }
+            for request in requests
+        ),
+    )
 
 
 def _stated(params: SamplingParams) -> dict[str, Any]:
+    if params.logits_processors:
+        raise RequestError("logits_processors work in the engine's own process alone", "logits_processors")
     stated = {name: getattr(params, name) for name in _PARAMS}
     return {name: value for name, value in stated.items() if value != getattr(_DEFAULTS, name)}
 
 
-def unpacked(contents: Sequence[Mapping[str, Any]]) -> tuple[GenerateRequest, ...]:
-    """The reverse of `packed`."""
-    return tuple(_unpacked(content) for content in contents)
-
-
-def _unpacked(content: Mapping[str, Any]) -> GenerateRequest:
-    values = {name: msgspec.convert(content[name], kind) for name, kind in _KINDS.items()}
-    return GenerateRequest(params=SamplingParams(**content["params"]), **values)
+def unpacked(sent: Packed) -> tuple[GenerateRequest, ...]:
+    """The reverse of `packed`: what was shared is shared again."""
+    params = [SamplingParams(**stated) for stated in sent.params]
+    return tuple(
+        GenerateRequest(
+            prompt_token_ids=sent.prompts[content["prompt_token_ids"]],
+            params=params[content["params"]],
+            **{name: msgspec.convert(content[name], kind) for name, kind in _KINDS.items()},
+        )
+        for content in sent.requests
+    )
 
 
 def sent_error(error: NoriaError) -> SentError:
