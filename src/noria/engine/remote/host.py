@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 _LOOK_EVERY_MS = 100  # a sign of life, and a look at who is gone
 _MAX_UNREAD = 2000  # messages that a client may leave unread, half of them with it; about one a step
 _MAX_RECORDS = 16  # steps that may wait for news to travel with
+_MAX_AT_ONCE = 64  # commands to take before the next sign of life
 
 
 class SessionLost(Exception):
@@ -80,8 +81,9 @@ class Newsroom:
 
     def set_sessions(self, sessions: Sequence[Session]) -> None:
         """From any thread."""
-        self._left.extend(one for one in self._sessions if one not in sessions)
-        self._sessions = tuple(sessions)
+        before, self._sessions = self._sessions, tuple(sessions)
+        # Only now: the engine's thread closes what it finds there, and must not tell it anything afterwards.
+        self._left.extend(one for one in before if one not in sessions)
 
     def close_left(self) -> None:
         """Close the sockets of sessions that are no more."""
@@ -171,7 +173,7 @@ class EngineHost:
             self._end(session)
 
     def _take_commands(self) -> None:
-        while True:
+        for _ in range(_MAX_AT_ONCE):
             try:
                 content = self._commands.recv(zmq.NOBLOCK)
             except zmq.Again:
