@@ -216,14 +216,15 @@ def test_families_are_combined_series_by_series_and_gauges_are_the_first_ones() 
         return [counter, level]
 
     first, second = source(("a", 1), ("b", 2), gauge=5), source(("b", 10), ("c", 20), gauge=6)
-    counter, level = combined([first, second], max)
+    counter, level = combined(first, [second], max)
     assert [(sample.labels["way"], sample.value) for sample in counter.samples] == [
         ("a", 1),
         ("b", 10),
         ("c", 20),
     ]
     assert [sample.value for sample in level.samples] == [5]
-    assert [sample.value for sample in combined([[], second], max)[0].samples] == [10, 20]
+    assert [sample.value for sample in combined([], [second], max)[0].samples] == [10, 20]
+    assert combined(first, [[], []], max) == tuple(first)
 
 
 def test_a_directory_that_cannot_be_written_costs_no_scrape(

@@ -31,8 +31,8 @@ class FleetMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         entry = self._write()
         others = self._ledger.others()
-        yield from combined([entry.seen, *(other.seen for other in others)], max)
-        yield from combined([entry.own, *(other.own for other in others)], operator.add)
+        yield from combined(entry.seen, [other.seen for other in others], max)
+        yield from combined(entry.own, [other.own for other in others], operator.add)
 
     async def follow(self) -> None:
         """Keep what the others read up to date, for ever."""
@@ -43,8 +43,8 @@ class FleetMetrics(Collector):
     def _write(self) -> Entry:
         before = self._ledger.before
         entry = Entry(
-            combined([tuple(self._seen.collect()), before.seen], operator.add),
-            combined([tuple(self._own.collect()), before.own], operator.add),
+            combined(self._seen.collect(), [before.seen], operator.add),
+            combined(self._own.collect(), [before.own], operator.add),
         )
         try:
             self._ledger.write(entry)

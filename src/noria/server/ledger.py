@@ -41,7 +41,7 @@ class Ledger:
         self._files = [Path(directory) / f"totals-{place}.json" for place in range(num_slots)]
         self._slot = slot
         predecessor = _read(self._files[slot])
-        seen = combined([predecessor.seen, *(other.seen for other in self.others())], max)
+        seen = combined(predecessor.seen, [other.seen for other in self.others()], max)
         self.before = Entry(seen, predecessor.own)
 
     def write(self, entry: Entry) -> None:
@@ -56,15 +56,19 @@ class Ledger:
         return [_read(path) for place, path in enumerate(self._files) if place != self._slot]
 
 
-def combined(sources: Iterable[Sequence[Metric]], combine: Combine) -> tuple[Metric, ...]:
+def combined(
+    first: Iterable[Metric], others: Iterable[Sequence[Metric]], combine: Combine
+) -> tuple[Metric, ...]:
     """Families of several sources: what only grows is combined series by series, the rest is the first source's."""
+    own = tuple(first)
+    rising = [family for source in others for family in source if family.type in _RISING]
+    if not rising:
+        return own
     families: dict[str, Metric] = {}
     values: dict[str, dict[_Series, float]] = {}
-    for is_first, source in ((number == 0, source) for number, source in enumerate(sources)):
-        for family in source:
-            if is_first or family.type in _RISING:
-                families.setdefault(family.name, family)
-                _take(values.setdefault(family.name, {}), family, combine)
+    for family in (*own, *rising):
+        families.setdefault(family.name, family)
+        _take(values.setdefault(family.name, {}), family, combine)
     return tuple(_family(family, values[name]) for name, family in families.items())
 
 

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import TypeVar
 
 import pytest
@@ -266,6 +267,33 @@ def test_submissions_before_the_engine_is_there_are_refused() -> None:
             await late.linked()
             assert late.stats().is_alive
             assert page.engine().state is EngineState.READY
+            late.shutdown()
+
+    run(scenario)
+
+
+def test_a_client_that_comes_late_learns_the_state_of_every_block() -> None:
+    def blocks(client: RemoteClient) -> dict[int, int]:
+        steps = {number: state for step in client.recorder.steps() for number, state in step.changed_blocks}
+        ends = {number: state for end in client.recorder.requests() for number, state in end.changed_blocks}
+        return {**steps, **ends}
+
+    async def scenario() -> None:
+        async with hosted(num_spare=1) as (hosted_engine, (early,), directory):
+            inbox = Inbox()
+            await verdict(early.submit([request("before", LONG)], inbox))
+            await inbox.ended("before")
+            await until(lambda: len(early.recorder.requests()) == 1)
+            held = blocks(early)
+            assert len(held) > 10
+            hosted_engine.page.api_starts(1)
+            late = RemoteClient(hosted_engine.page, 1, directory)
+            await late.linked()
+            await verdict(late.submit([replace(request("after"), prompt_token_ids=(9,))], inbox))
+            await inbox.ended("after")
+            await until(lambda: len(late.recorder.requests()) == 1 and len(early.recorder.requests()) == 2)
+            assert set(blocks(late)) >= set(held)
+            assert blocks(late) == blocks(early)
             late.shutdown()
 
     run(scenario)

@@ -10,6 +10,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import zmq
 
@@ -40,6 +41,7 @@ class Session:
         self.id = hello.session
         self.slot = hello.slot
         self.api_incarnation = hello.api_incarnation
+        self.knows_blocks = False  # what every one of them holds; on the engine's thread
         self.open_ids: set[str] = set()  # added to on the commands' thread, taken from on the engine's
         self._news = news
         self._verdicts = _outbound(context, hello.endpoint)
@@ -78,6 +80,7 @@ class Newsroom:
         self._left: deque[Session] = deque()  # put in on one thread, taken out on another
         self._steps: list[StepRecord] = []
         self._requests: list[RequestRecord] = []
+        self._blocks: dict[int, int] = {}  # the state of every block that has ever changed
 
     def set_sessions(self, sessions: Sequence[Session]) -> None:
         """From any thread."""
@@ -92,11 +95,13 @@ class Newsroom:
 
     def on_step(self, record: StepRecord) -> None:
         self._steps.append(record)
+        self._blocks.update(record.changed_blocks)
         if len(self._steps) >= _MAX_RECORDS:
             self._spread(None, ())
 
     def on_request(self, record: RequestRecord) -> None:
         self._requests.append(record)
+        self._blocks.update(record.changed_blocks)
 
     def deliver(self, session: Session, deltas: Sequence[Delta]) -> None:
         """Raises SessionLost."""
@@ -113,11 +118,18 @@ class Newsroom:
             if not (own or steps or requests):
                 continue
             try:
-                session.tell(wire.News(session.id, own, steps, requests))
+                session.tell(wire.News(session.id, own, self._steps_for(session, steps), requests))
                 is_delivered |= session is receiver
             except SessionLost:
                 self._on_lost(session)
         return is_delivered
+
+    def _steps_for(self, session: Session, steps: tuple[StepRecord, ...]) -> tuple[StepRecord, ...]:
+        """The first step that a session hears of brings the state of every block: what changed before, it missed."""
+        if session.knows_blocks or not steps:
+            return steps
+        session.knows_blocks = True
+        return (replace(steps[0], changed_blocks=tuple(self._blocks.items())), *steps[1:])
 
 
 class EngineHost:
