@@ -7,13 +7,12 @@ draws them.
 from __future__ import annotations
 
 import logging
-import shutil
 import signal
 import socket
-import tempfile
 import time
 from functools import partial
 
+from noria.cli.run_directory import run_directory
 from noria.cli.supervisor import Role, Supervisor
 from noria.config.keys_file import read_keys_file
 from noria.config.serving import ServeOptions
@@ -34,15 +33,14 @@ def run(options: ServeOptions) -> int:
         # Who tells servers by a hang-up to read their files again finds this one followed anyway.
         signal.signal(signal.SIGHUP, lambda number, frame: None)
     listener = bind(options.server)
-    directory = tempfile.mkdtemp(prefix="noria-")  # for this user alone
     try:
-        page = Page(options.server.processes.api_server_count)
-        roles = [_engine_role(options, page, directory)]
-        roles += [_api_role(options, page, slot, directory, listener) for slot in range(page.num_apis)]
-        return Supervisor(roles, options.server.shutdown_timeout + _DRAIN_GRACE_S).run()
+        with run_directory() as directory:
+            page = Page(options.server.processes.api_server_count)
+            roles = [_engine_role(options, page, directory)]
+            roles += [_api_role(options, page, slot, directory, listener) for slot in range(page.num_apis)]
+            return Supervisor(roles, options.server.shutdown_timeout + _DRAIN_GRACE_S).run()
     finally:
         release(listener, options.server)
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _engine_role(options: ServeOptions, page: Page, directory: str) -> Role:
