@@ -100,7 +100,7 @@ def main() -> None:
     arguments = _arguments()
     plan = Plan(
         QUICK_LOADS if arguments.quick else LOADS,
-        8.0 if arguments.quick else 20.0,
+        8.0 if arguments.quick else arguments.seconds,
         arguments.seed,
         arguments.max_num_seqs,
     )
@@ -141,6 +141,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--quick", action="store_true", help="fewer and shorter loads")
     parser.add_argument("--untold", action="store_true", help="also measure without bounds and deadlines")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of arrivals, each load")
     parser.add_argument(
         "--patience", type=float, default=3.0, help="deadline, in times of a request at capacity"
     )
