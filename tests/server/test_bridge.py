@@ -124,6 +124,7 @@ def test_a_refused_submission_leaves_nothing_behind() -> None:
         with pytest.raises(RequestError):
             await bridge.submit([request("a"), request("b")], Inbox())
         assert bridge.num_open == 0
+        assert engine.cancelled == []  # under overload the engine hears of each refused request but once
         engine.shutdown()
 
     asyncio.run(scenario())

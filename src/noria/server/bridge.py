@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 
+from noria.config.errors import NoriaError
 from noria.core.outputs import Delta, FinishReason
 from noria.engine.client import EngineClient
 from noria.engine.messages import GenerateRequest
@@ -108,6 +109,11 @@ class Bridge:
             inbox.tenant = request.tenant.name
         try:
             await self._decided(self._client.submit(requests, self._sink))
+        except NoriaError:
+            # The engine's own word that it took none of them; there is nothing that it could end.
+            for request in requests:
+                self._inboxes.pop(request.request_id, None)
+            raise
         except BaseException:
             # Nobody may be there to say that it took them: what it has not taken, it passes over.
             self.cancel([request.request_id for request in requests])
