@@ -216,5 +216,5 @@ def test_leftovers_of_any_kind_are_refused() -> None:
     refuse_unknown_arguments(ServeOptions, [])
     with pytest.raises(ConfigError, match="unexpected argument 'second-model'"):
         refuse_unknown_arguments(ServeOptions, ["second-model"])
-    with pytest.raises(ConfigError, match=r"^unknown flag --colour$"):
+    with pytest.raises(ConfigError, match=r"^unknown flag --colour; --help shows those there are$"):
         refuse_unknown_arguments(ServeOptions, ["--colour", "red"])

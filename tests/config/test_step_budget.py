@@ -32,6 +32,7 @@ def test_a_full_step_takes_a_tenth_of_a_second_in_whole_blocks() -> None:
     assert (row.name, row.value) == ("max_num_batched_tokens", "288")
     assert row.note == "tokens: a full step takes about 96 ms (measured 86.8 ms for 256 tokens)"
     assert row in startup_table(result)
+    assert render([row], startup_table(result)) in render(startup_table(result))
 
 
 def test_before_the_timing_the_table_says_what_is_open() -> None:

@@ -29,7 +29,8 @@ def test_too_much_to_say_is_told_with_the_numbers(server: Server) -> None:
 
 def test_a_model_that_is_not_served_is_not_found(server: Server) -> None:
     status, kind, text = refusal(message(server, model="gpt"))
-    assert (status, kind, text) == (404, "not_found_error", "The model `gpt` does not exist.")
+    assert (status, kind) == (404, "not_found_error")
+    assert text == "The model `gpt` does not exist. This server has `wheel`, `wheel-alias`."
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import re
 import ssl
 import subprocess
 from collections.abc import Iterator
@@ -205,7 +207,8 @@ def test_the_access_log_follows_the_options(capfd: pytest.CaptureFixture[str]) -
         server.get("/health")
         server.get("/version")
     logged = capfd.readouterr()
-    assert "GET /version" in logged.out
+    (line,) = [line for line in logged.out.splitlines() if "GET /version" in line]
+    assert re.match(rf"\d{{4}}-\d\d-\d\d [\d:,]+ INFO {os.getpid()} uvicorn: 127.0.0.1:\d+ - ", line)
     assert "GET /health" not in logged.out
     with serving(FakeEngine(), disable_uvicorn_access_log=True, **settings) as server:
         server.get("/version")

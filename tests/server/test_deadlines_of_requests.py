@@ -84,7 +84,8 @@ def test_a_request_that_expires_in_the_queue_is_told_so_and_not_to_try_again(ser
     assert answer.status_code == 504
     assert answer.headers["x-should-retry"] == "false"
     assert answer.json()["error"] == {
-        "message": "There was not time enough for the answer to this request.",
+        "message": "The 20 s for this request did not suffice; `X-Request-Timeout`, `request_timeout` and the "
+        "server's own --request-timeout say how long one may take.",
         "type": "TimeoutError",
         "param": None,
         "code": 504,

@@ -89,7 +89,7 @@ def test_a_message_never_quotes_without_bound(server: Server) -> None:
 def test_a_model_that_is_not_served_is_a_404(server: Server) -> None:
     for answer in (server.chat(model="x"), server.complete(model="x"), server.get("/v1/models/x")):
         error = check_shape(answer, 404)
-        assert error["message"] == "The model `x` does not exist."
+        assert error["message"] == "The model `x` does not exist. This server has `wheel`, `wheel-alias`."
         assert (error["type"], error["param"]) == ("NotFoundError", "model")
 
 

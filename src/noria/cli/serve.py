@@ -15,6 +15,7 @@ from functools import partial
 from noria.cli.run_directory import run_directory
 from noria.cli.supervisor import Role, Supervisor
 from noria.config.keys_file import read_keys_file
+from noria.config.logs import LINE_HEAD
 from noria.config.serving import ServeOptions
 from noria.engine.heartbeat import Heartbeat
 from noria.engine.remote.page import ApiState, EngineState, Page
@@ -25,8 +26,7 @@ _DRAIN_GRACE_S = 10.0  # beyond the time that requests get
 
 
 def run(options: ServeOptions) -> int:
-    for name in ("noria", "noria.supervisor"):
-        logging.getLogger(name).setLevel(logging.INFO)
+    _open_log()
     check_certificates(options.server.connections)
     if options.server.api_keys_file is not None:
         read_keys_file(options.server.api_keys_file)  # now, rather than in every process that needs it
@@ -41,6 +41,14 @@ def run(options: ServeOptions) -> int:
             return Supervisor(roles, options.server.shutdown_timeout + _DRAIN_GRACE_S).run()
     finally:
         release(listener, options.server)
+
+
+def _open_log() -> None:
+    """Several processes write to one log for a long time: each line tells when, and which of them."""
+    for name in ("noria", "noria.supervisor"):
+        logging.getLogger(name).setLevel(logging.INFO)
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(logging.Formatter(LINE_HEAD + "%(name)s: %(message)s"))
 
 
 def _engine_role(options: ServeOptions, page: Page, directory: str) -> Role:

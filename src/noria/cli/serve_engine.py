@@ -7,13 +7,14 @@ import os
 import sys
 import time
 
+from noria import __version__
 from noria.cli.starting import no_collections, share_interpreter
 from noria.config.report import late_rows, notices, render, startup_table
 from noria.config.resolved import Resolved
 from noria.config.serving import ServeOptions
 from noria.engine.build import load_engine, start_engine
 from noria.engine.facts import engine_facts, write_facts
-from noria.engine.opening import open_model
+from noria.engine.opening import OpenedModel, open_model
 from noria.engine.remote.host import EngineHost
 from noria.engine.remote.page import Page
 from noria.offline.progress import bytes_progress
@@ -27,8 +28,11 @@ _LOOK_EVERY_S = 0.005
 def serve_engine(options: ServeOptions, page: Page, directory: str, orders: int) -> int:
     """Load the model and serve it to the API processes of `page` until the descriptor `orders` says to end."""
 
+    is_first = page.engine().incarnation == 1  # one that takes another's place has nothing new to tell
+
     def settled(resolved: Resolved) -> None:
-        _show(resolved)
+        if is_first:
+            _show(opened, resolved)
         write_facts(engine_facts(resolved, options.engine), directory, page.engine().incarnation)
         page.engine_is_settled()
 
@@ -40,7 +44,8 @@ def serve_engine(options: ServeOptions, page: Page, directory: str, orders: int)
             loaded = load_engine(opened, options.engine, settled, progress)
         _wait_for_quiet(page)
         engine = start_engine(loaded, options.queue, page.put_stats)
-    print(render(late_rows(engine.resolved)), file=sys.stderr)
+    if is_first:
+        print(render(late_rows(engine.resolved), startup_table(engine.resolved)), file=sys.stderr)
     host = EngineHost(engine.client, page, directory)
     try:
         host.run(orders)
@@ -50,8 +55,9 @@ def serve_engine(options: ServeOptions, page: Page, directory: str, orders: int)
     return 0
 
 
-def _show(resolved: Resolved) -> None:
+def _show(opened: OpenedModel, resolved: Resolved) -> None:
     """The start-up table, before weights are read."""
+    print(f"Noria {__version__} with the model {opened.name}", file=sys.stderr)
     print(render(startup_table(resolved)), file=sys.stderr)
     for notice in notices(resolved):
         print(f"note: {notice}", file=sys.stderr)

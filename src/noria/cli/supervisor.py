@@ -129,11 +129,11 @@ class Supervisor:
         signals, self._signals = self._signals, []
         for number in signals:
             if self._end is None:
-                log.info("signal %d: finishing what runs", number)
+                log.info("%s: finishing what runs; once more ends at once", signal.Signals(number).name)
                 self._end = _End(0, self._clock() + self._drain_s)
                 self._begin_to_end()
             else:
-                log.warning("signal %d again: ending at once", number)
+                log.warning("%s again: ending at once", signal.Signals(number).name)
                 self._end = _End(128 + number, self._clock())
                 self._tell_all(Order.QUIT)
 
@@ -164,7 +164,7 @@ class Supervisor:
             self._fail(role, code, words)
             return
         delay_s = role.restarts.next_delay_s(self._clock(), child.is_up)
-        how = f"was ended by signal {-code}" if code < 0 else f"ended with status {code}"
+        how = _how(code, child.is_killed)
         if words:
             log.error("the %s process: %s", role.name, words)
         if delay_s is None:
@@ -179,8 +179,8 @@ class Supervisor:
         if words:
             print(words, file=sys.stderr)
         else:
-            how = f"signal {-code}" if code < 0 else f"status {code}"
-            print(f"noria serve: the {role.name} process ended with {how} as it started", file=sys.stderr)
+            how = _how(code, is_ours=False)
+            print(f"noria serve: the {role.name} process {how} as it started", file=sys.stderr)
         self._end_with(code if code > 0 else _FAILURE_STATUS)
 
     def _end_with(self, status: int) -> None:
@@ -220,7 +220,7 @@ class Supervisor:
     def _look_at(self, child: _Child) -> None:
         if not child.is_up and child.role.is_up():
             child.is_up = True
-            log.info("the %s process is up after %.2f s", child.role.name, self._age_s(child))
+            log.info("the %s process (%d) is up after %.2f s", child.role.name, child.pid, self._age_s(child))
         if child.is_up and not child.is_killed and child.role.is_hung():
             log.error("the %s process hangs; ending it", child.role.name)
             self._kill(child)
@@ -241,6 +241,15 @@ class _End:
 
     status: int
     deadline_s: float
+
+
+def _how(code: int, is_ours: bool) -> str:
+    """The end of a process in words. code: below 0 for a signal. is_ours: we have killed it."""
+    if code >= 0:
+        return f"ended with status {code}"
+    name = next((known.name for known in signal.Signals if known == -code), f"signal {-code}")
+    is_unexplained = -code == signal.SIGKILL and not is_ours
+    return f"was ended by {name}" + " (the system does that when memory runs out)" * is_unexplained
 
 
 def _read_all(pipe: int) -> str:

@@ -28,9 +28,10 @@ Every setting has one name and four places to write it. The first that is used w
    underscores
 4. the default
 
-In Python the name is a keyword: `LLM(max_model_len=4096)`. A name that is not listed here is an error, wherever
-it is written. The server's settings belong to `noria serve` alone, those of sampling to `noria generate` and
-`noria chat`, those of prompts and of the conversation to one of these.
+In Python the name is a keyword: `LLM(max_model_len=4096)`. A name that is not listed here is an error in all
+places but the environment, where other programs put names of their own. The server's settings belong to
+`noria serve` alone, those of sampling to `noria generate` and `noria chat`, those of prompts and of the
+conversation to one of these.
 
 Sizes are bytes, or carry a suffix: `512MiB` and `1.5GB` are binary and decimal. Lengths are tokens. One letter
 alone is decimal when small and binary when capital, as in vLLM: `8k` is 8000, `8K` is 8192.
@@ -74,6 +75,7 @@ def _value_words(setting: Setting) -> str:
         words += " (" + ", ".join(f"{synonym} is {name}" for synonym, name in about.synonyms) + ")"
     if about.several is not Several.NO:
         words += "; several may be given"
+    words = words.replace("*", "\\*")
     return f"*{words[0].upper()}{words[1:]}.*"
 
 

@@ -7,6 +7,9 @@ from typing import ClassVar
 
 from noria.config.option import SWITCH, WHOLE, Several, check_values, option
 
+# Of each line in the log of a server: when, how bad, and which of its processes.
+LINE_HEAD = "%(asctime)s %(levelname)s %(process)d "
+
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:

@@ -30,10 +30,10 @@ def late_rows(resolved: Resolved) -> list[Row]:
     return [_choice_row(choice) for choice in resolved.choices if choice.name in names]
 
 
-def render(rows: Sequence[Row]) -> str:
-    """The rows as plain text in columns, one a line."""
-    name_width = max((len(row.name) for row in rows), default=0)
-    value_width = max((len(row.value) for row in rows), default=0)
+def render(rows: Sequence[Row], beside: Sequence[Row] = ()) -> str:
+    """The rows as plain text in columns, one a line; the columns are as wide as `beside` needs them, too."""
+    name_width = max((len(row.name) for row in (*rows, *beside)), default=0)
+    value_width = max((len(row.value) for row in (*rows, *beside)), default=0)
     lines = (f"{row.name:<{name_width}}  {row.value:>{value_width}}  {row.note}".rstrip() for row in rows)
     return "\n".join(lines)
 

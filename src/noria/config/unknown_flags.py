@@ -30,7 +30,7 @@ _FLAGS_OF_VLLM = frozenset(f"--{name}" for name in _NAMES_IN_VLLM.split()) | {"-
 
 def refuse_unknown_arguments(cls: type, arguments: Sequence[str]) -> None:
     """Raise a ConfigError that explains what `parse_known_args` left over; return when that is nothing."""
-    known = [flag for setting in settings_of(cls) for flag in flags_of(setting)]
+    known = ["--help", "--config", *(flag for setting in settings_of(cls) for flag in flags_of(setting))]
     problems = []
     for argument in arguments:
         flag = argument.split("=", 1)[0]
@@ -39,7 +39,8 @@ def refuse_unknown_arguments(cls: type, arguments: Sequence[str]) -> None:
         elif flag in _FLAGS_OF_VLLM or flag.replace("--no-", "--", 1) in _FLAGS_OF_VLLM:
             problems.append(f"{flag} is a flag of vLLM that this version of Noria has nothing for")
         elif flag.startswith("-") and not flag[1:2].isdigit():
-            problems.append(f"unknown flag {flag}{did_you_mean(flag, known)}")
+            meaning = did_you_mean(flag, known) or "; --help shows those there are"
+            problems.append(f"unknown flag {flag}{meaning}")
     if arguments and not problems:
         problems.append(f"unexpected argument {arguments[0]!r}")
     refuse(problems)

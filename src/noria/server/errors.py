@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -151,13 +151,24 @@ def reader_too_slow() -> ApiError:
     return ApiError("Too much of this stream was left unread.", 408)
 
 
+def deadline_passed(time_s: float | None) -> DeadlinePassed:
+    """504. time_s: seconds that the request had."""
+    had = "time" if time_s is None else f"{time_s:g} s"
+    return DeadlinePassed(
+        f"The {had} for this request did not suffice; `X-Request-Timeout`, `request_timeout` and the server's own "
+        "--request-timeout say how long one may take."
+    )
+
+
 def engine_lost() -> ApiError:
     """503 for a request under which the engine died or hung."""
     return unavailable("The engine failed while it worked on this request.", retry_after_s=5)
 
 
-def model_not_found(name: str) -> ApiError:
-    return ApiError(f"The model `{name[:200]}` does not exist.", 404, "model")
+def model_not_found(name: str, served: Sequence[str]) -> ApiError:
+    """served: the names that there are; the message shows the first few."""
+    names = ", ".join(f"`{known}`" for known in served[:3])[:200]
+    return ApiError(f"The model `{name[:200]}` does not exist. This server has {names}.", 404, "model")
 
 
 def internal_error() -> ApiError:
@@ -179,7 +190,8 @@ def as_api_error(error: Exception) -> ApiError:
     if isinstance(error, RecursionError):
         return ApiError("The body is nested too deeply.")
     if isinstance(error, EngineError):
-        logger.error("the engine refused a request: %s", error)
+        # The access log has a line for each such request, and what ails the engine was said once, by whoever saw it.
+        logger.debug("the engine refused a request: %s", error)
         return unavailable("The engine is not able to take requests now.", retry_after_s=5)
     return internal_error()
 

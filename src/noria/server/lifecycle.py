@@ -15,7 +15,7 @@ import uvicorn
 import uvicorn.config
 from fastapi import FastAPI
 
-from noria.config.logs import LogOptions
+from noria.config.logs import LINE_HEAD, LogOptions
 from noria.config.serving import ServerOptions
 from noria.engine.orders import Order
 from noria.server.access_log import PathFilter
@@ -26,6 +26,7 @@ from noria.server.sockets import BACKLOG, address_of, check_certificates
 logger = logging.getLogger("noria.server")
 
 _LEVELS = {"trace": "DEBUG"}  # a level that the web server adds to the usual ones
+_ACCESS_LINE = 'uvicorn: %(client_addr)s - "%(request_line)s" %(status_code)s'
 _CLOSING_S = 2  # for connections to close once nothing is running
 
 
@@ -59,7 +60,7 @@ class NoriaServer(uvicorn.Server):
         if order is Order.QUIT:
             self._cut()
         elif self._draining is None:
-            logger.info("finishing %d requests", self._switchboard.gate.num_inside)
+            logger.info("requests that get to finish: %d", self._switchboard.gate.num_inside)
             self._draining = asyncio.ensure_future(self._drain())
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -118,8 +119,10 @@ def make_server(
 
 
 def _log_config(level: str, logs: LogOptions) -> dict[str, Any]:
-    """The web server's own, and how much we say; where our lines go is for the program to set."""
+    """The web server's own, with our line's head, and how much we say; where our lines go the program sets."""
     config: dict[str, Any] = copy.deepcopy(uvicorn.config.LOGGING_CONFIG)
+    config["formatters"]["default"]["fmt"] = LINE_HEAD + "uvicorn: %(message)s"
+    config["formatters"]["access"]["fmt"] = LINE_HEAD + _ACCESS_LINE
     config["loggers"]["noria"] = {"level": _LEVELS.get(level, level.upper())}
     if logs.disable_access_log_for_endpoints:
         config["filters"] = {"paths": {"()": PathFilter, "paths": logs.disable_access_log_for_endpoints}}

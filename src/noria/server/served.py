@@ -44,7 +44,7 @@ class ServedModel:
         if name is None:
             return self.name
         if name not in self.names:
-            raise model_not_found(name)
+            raise model_not_found(name, self.names)
         return name
 
     def with_defaults(self, stated: Mapping[str, Any]) -> ServedModel:

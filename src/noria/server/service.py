@@ -11,7 +11,7 @@ from noria.config.errors import EngineError, OverloadError
 from noria.config.serving import ServerOptions
 from noria.server.access_log import request_log
 from noria.server.bridge import Bridge
-from noria.server.errors import ApiError, DeadlinePassed, unavailable
+from noria.server.errors import ApiError, deadline_passed, unavailable
 from noria.server.health import Watch
 from noria.server.http_metrics import HttpMetrics
 from noria.server.limits import Limits
@@ -116,7 +116,7 @@ class Service:
         self._log(request)
         left_s = request.terms.timeout_s()
         if left_s is not None and left_s <= 0:
-            raise DeadlinePassed("The time for this request was over before it was read.")
+            raise deadline_passed(request.terms.time_s)
         try:
             if not self._watch.is_ready():
                 raise EngineError("it makes no progress")

@@ -61,7 +61,7 @@ def model_routes(served: ServedModel) -> APIRouter:
     )
     async def model(name: str) -> Response:
         if name not in served.names:
-            raise model_not_found(name)
+            raise model_not_found(name, served.names)
         return _json(served.card(name))
 
     return routes

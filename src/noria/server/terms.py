@@ -20,13 +20,14 @@ _TIMEOUT_FIELD = "request_timeout"
 class Terms:
     """priority: lower goes first under the priority policy. cache_salt: prefixes are shared with the same salt only.
 
-    deadline_s: of time.monotonic, None for no deadline.
+    deadline_s: of time.monotonic, None for no deadline. time_s: the seconds that it had when it came.
     """
 
     priority: int = 0
     cache_salt: str = ""
     tenant: Tenant = ANYBODY
     deadline_s: float | None = None
+    time_s: float | None = None
 
     def timeout_s(self) -> float | None:
         """Seconds left; none or fewer when the deadline has passed."""
@@ -49,6 +50,7 @@ def terms_of(request: Request, fields: SharedFields, default_timeout_s: float | 
         fields.cache_salt or "",
         getattr(request.state, "tenant", ANYBODY),
         None if timeout_s is None else arrived_s + timeout_s,
+        timeout_s,
     )
 
 

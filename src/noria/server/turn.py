@@ -16,7 +16,7 @@ from noria.core.plan import TokenLogprobs
 from noria.engine.messages import expand_choices
 from noria.sampling.params import SamplingParams
 from noria.server.bridge import Bridge, Inbox
-from noria.server.errors import ApiError, DeadlinePassed, engine_lost, reader_too_slow, unavailable
+from noria.server.errors import ApiError, deadline_passed, engine_lost, reader_too_slow, unavailable
 from noria.server.terms import PLAIN_TERMS, Terms
 from noria.tokenize.output import OutputStream
 from noria.tokenize.tokenizer import Tokenizer
@@ -181,7 +181,7 @@ class Turn:
                 continue  # it came with, or after, the token that completed a stop string
             is_aborted = delta.finish is FinishReason.ABORT and self._inbox.is_aborted
             if delta.finish in _FAILURES and not is_aborted:
-                raise _failure(delta)
+                raise _failure(delta, self.request.terms.time_s)
             event = choice.absorb(delta)
             if choice.is_done:
                 self._num_running -= 1
@@ -189,12 +189,13 @@ class Turn:
             yield event
 
 
-def _failure(delta: Delta) -> ApiError:
+def _failure(delta: Delta, time_s: float | None) -> ApiError:
+    """time_s: what the request had until its deadline."""
     if delta.finish is FinishReason.LOST:
         logger.error("sequence %s was lost with the engine: %s", delta.request_id, delta.error)
         return engine_lost()
     if delta.finish is FinishReason.TIMEOUT:
-        return DeadlinePassed("There was not time enough for the answer to this request.")
+        return deadline_passed(time_s)
     if delta.finish is FinishReason.ABORT:
         # Not by us: after our own cancel nothing of the sequence is delivered.
         return unavailable("The server ended this request before its answer was whole.", retry_after_s=5)
