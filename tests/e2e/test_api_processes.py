@@ -104,9 +104,11 @@ class Server:
                 continue  # it has ended meanwhile
         raise AssertionError(f"there is no process {process}")
 
-    def stop(self) -> int:
-        self._child.send_signal(signal.SIGTERM)
+    def stop(self, meanwhile: Callable[[], None] = lambda: None) -> int:
+        """The exit status. meanwhile: what to do while it drains."""
         try:
+            self._child.send_signal(signal.SIGTERM)
+            meanwhile()
             return self._child.wait(timeout=60)
         finally:
             self._watchdog.cancel()
@@ -191,4 +193,26 @@ def test_what_is_counted_outlives_a_process_and_is_the_same_everywhere(server: S
     assert len(reborn.json("/v1/completions", {**LONG, "max_tokens": 7, "stream": False})["choices"]) == 1
     eventually(lambda: reborn.metrics()[made] >= tokens + 7)
     for connection in (reborn, both[1]):
+        connection.close()
+
+
+def test_a_stream_of_each_process_ends_in_its_own_time_while_the_server_drains(tiny_model: Path) -> None:
+    server = Server(tiny_model)
+    texts: list[str] = []
+    streams: list[http.client.HTTPResponse] = []
+    try:
+        held = [server.connection_to(name) for name in ("api-0", "api-1")]
+        streams = [
+            one.open("/v1/completions", {**LONG, "max_tokens": count})
+            for one, count in zip(held, (300, 1500), strict=True)
+        ]
+        for stream in streams:
+            assert stream.readline().startswith(b"data: {")
+    finally:
+        status = server.stop(lambda: texts.extend(stream.read().decode() for stream in streams))
+    assert status == 0, "".join(server.lines)
+    for text in texts:
+        assert text.count('"finish_reason":"length"') == 1
+        assert text.endswith("data: [DONE]\n\n")
+    for connection in held:
         connection.close()

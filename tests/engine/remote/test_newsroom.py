@@ -12,6 +12,7 @@ class Ledger:
     """Stands for a session; notes what it is told, and whether that was after its socket was closed."""
 
     id = 1
+    knows_blocks = False
 
     def __init__(self) -> None:
         self.is_closed = False
