@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from noria.cli.starting import import_in_background, no_collections
+from noria.cli.starting import no_collections
 
 
 @pytest.fixture(autouse=True)
@@ -39,13 +39,6 @@ def test_collection_goes_on_after_an_error() -> None:
     with pytest.raises(ValueError, match="inside"), no_collections():
         raise ValueError("inside")
     assert gc.isenabled()
-
-
-def test_a_module_is_there_after_the_join_and_a_missing_one_is_told_where_it_is_used() -> None:
-    sys.modules.pop("colorsys", None)
-    import_in_background("no_such_module_anywhere", "colorsys").join()
-    assert "colorsys" in sys.modules
-    assert "no_such_module_anywhere" not in sys.modules
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import gc
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from importlib import import_module
+from contextlib import contextmanager
 
 _SWITCH_INTERVAL_S = 0.0002
 
@@ -36,16 +34,3 @@ def no_collections() -> Iterator[None]:
         gc.freeze()
         if was_on:
             gc.enable()
-
-
-def import_in_background(*modules: str) -> threading.Thread:
-    """A thread that imports modules, to be joined. A module that cannot be imported says so where it is used."""
-
-    def run() -> None:
-        for module in modules:
-            with suppress(Exception):
-                import_module(module)
-
-    thread = threading.Thread(target=run, name="noria-import", daemon=True)
-    thread.start()
-    return thread
