@@ -93,8 +93,12 @@ def test_a_model_that_is_not_served_is_a_404(server: Server) -> None:
         assert (error["type"], error["param"]) == ("NotFoundError", "model")
 
 
-def test_an_unknown_path_is_a_404(server: Server) -> None:
-    check_shape(server.get("/v1/nothing"), 404)
+def test_an_unknown_path_is_a_404_that_says_where_the_routes_are(server: Server) -> None:
+    error = check_shape(server.get("/models?" + "x" * 200), 404)
+    assert error["message"] == (
+        "There is nothing at `/models`. OpenAI clients ask under /v1, as in /v1/chat/completions."
+    )
+    assert len(check_shape(server.get("/" + "x" * 10_000), 404)["message"]) < 300
     check_shape(server.get("/v1/chat/completions/"), 404)
 
 

@@ -206,7 +206,8 @@ async def answer_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     message = str(error.detail)
     if error.status_code == 404:
-        message = "There is nothing at this path."
+        path = request.scope["path"][:100]
+        message = f"There is nothing at `{path}`. OpenAI clients ask under /v1, as in /v1/chat/completions."
     elif error.status_code == 405:
         message = f"The method {request.method[:20]} is not allowed here."
     return ApiError(message, error.status_code, headers=error.headers).response(request.scope)

@@ -149,7 +149,7 @@ class RemoteClient:
         self._line.send(wire.Hello(session, self._slot, api_incarnation, self._line.endpoint))
 
     def _lose_engine(self, reason: str) -> None:
-        log.error("%s; %d requests are lost with it", reason, len(self._sinks.open_requests()))
+        log.error("%s; requests lost with it: %d", reason, len(self._sinks.open_requests()))
         self._lose(reason)
 
     def _lose(self, reason: str) -> None:
