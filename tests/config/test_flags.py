@@ -121,6 +121,11 @@ def test_what_kubernetes_injects_for_a_service_of_this_name_is_no_setting() -> N
     assert parse(environ=environ) == ServeOptions()
 
 
+def test_an_empty_key_is_told_as_such() -> None:
+    with pytest.raises(ConfigError, match=r"^--api-key must be text, got ''$"):
+        parse("--api-key", "")
+
+
 def test_an_empty_variable_is_unset() -> None:
     assert parse(environ={"NORIA_API_KEY": "", "NORIA_PORT": "", "NORIA_CONFIG": ""}) == ServeOptions()
 

@@ -218,7 +218,7 @@ class Setting:
 
     def _error(self, raw: Any, where: str) -> ConfigError:
         # A wrong key is still a key: it does not belong in a log.
-        found = f"a {type(raw).__name__}" if self.about.secret else repr(raw)
+        found = repr(raw) if raw == "" or not self.about.secret else f"a {type(raw).__name__}"
         return ConfigError(f"{where} must be {self.about.requirement}, got {found}")
 
 
