@@ -10,18 +10,14 @@ from pydantic import ConfigDict, Field, WithJsonSchema
 from noria.server.errors import ApiError
 from noria.server.protocol.anthropic_messages import MESSAGES_SCHEMA, SYSTEM_SCHEMA
 from noria.server.protocol.fields import SharedFields, Text, Whole
-from noria.server.protocol.unsupported import REFUSED, refuse_or_pass_over, unsupported
+from noria.server.protocol.unsupported import (
+    REFUSED_BY_OTHERS,
+    REFUSED_BY_OTHERS_UNLESS,
+    refuse_or_pass_over,
+    unsupported,
+)
 
-_REFUSED = REFUSED | {
-    "mcp_servers", "container", "output_format",
-    "max_completion_tokens", "stop", "response_format", "logprobs", "top_logprobs", "prompt_logprobs", "echo",
-    "return_token_ids", "return_tokens_as_token_ids", "add_special_tokens", "continue_final_message",
-}  # fmt: skip
-_REFUSED_UNLESS: Mapping[str, tuple[Any, ...]] = {
-    "n": (None, 1),
-    "length_penalty": (None, 1),
-    "add_generation_prompt": (None, True),
-}
+_REFUSED = REFUSED_BY_OTHERS | {"mcp_servers", "container", "output_format", "stop", "top_logprobs"}
 _THINKING = ("enabled", "disabled", "adaptive")
 
 
@@ -50,7 +46,7 @@ class MessagesRequest(CountTokensRequest):
 
 def check_fields(fields: CountTokensRequest) -> None:
     """Raises ApiError for fields that cannot be honoured or contradict each other."""
-    refuse_or_pass_over(fields.model_extra or {}, _REFUSED, _REFUSED_UNLESS)
+    refuse_or_pass_over(fields.model_extra or {}, _REFUSED, REFUSED_BY_OTHERS_UNLESS)
     if fields.temperature is not None and not 0 <= fields.temperature <= 1:
         raise ApiError(
             f"temperature must be at least 0 and at most 1, got {fields.temperature:g}", param="temperature"

@@ -10,7 +10,12 @@ from pydantic import ConfigDict, WithJsonSchema
 from noria.server.errors import ApiError
 from noria.server.protocol.fields import SharedFields, Switch, Text, Whole
 from noria.server.protocol.response_input import INPUT_SCHEMA
-from noria.server.protocol.unsupported import REFUSED, refuse_or_pass_over, unsupported
+from noria.server.protocol.unsupported import (
+    REFUSED_BY_OTHERS,
+    REFUSED_BY_OTHERS_UNLESS,
+    refuse_or_pass_over,
+    unsupported,
+)
 
 INCLUDE_LOGPROBS = "message.output_text.logprobs"
 # What a reply can be asked to hold besides. Of the others there is nothing to tell where no tool ran and nothing
@@ -28,15 +33,13 @@ _INCLUDABLE = (
 _TRUNCATIONS = (None, "auto", "disabled")
 _MAX_METADATA = 16
 
-_REFUSED = REFUSED | {
-    "background", "conversation", "prompt", "moderation",
-    "max_tokens", "max_completion_tokens", "messages", "response_format", "logprobs", "prompt_logprobs", "echo",
-    "return_token_ids", "return_tokens_as_token_ids", "add_special_tokens", "continue_final_message",
-}  # fmt: skip
-_REFUSED_UNLESS: Mapping[str, tuple[Any, ...]] = {
-    "n": (None, 1),
-    "length_penalty": (None, 1),
-    "add_generation_prompt": (None, True),
+_REFUSED = REFUSED_BY_OTHERS | {
+    "background",
+    "conversation",
+    "prompt",
+    "moderation",
+    "max_tokens",
+    "messages",
 }
 
 
@@ -75,7 +78,7 @@ class ResponsesRequest(SharedFields):
 
 def check_fields(fields: ResponsesRequest) -> None:
     """Raises ApiError for fields that cannot be honoured or contradict each other."""
-    refuse_or_pass_over(fields.model_extra or {}, _REFUSED, _REFUSED_UNLESS)
+    refuse_or_pass_over(fields.model_extra or {}, _REFUSED, REFUSED_BY_OTHERS_UNLESS)
     if fields.previous_response_id:
         raise ApiError(
             f"There is no response `{fields.previous_response_id[:200]}` to go on from: this server keeps none. "

@@ -38,6 +38,17 @@ REFUSED_UNLESS: Mapping[str, tuple[Any, ...]] = {
     "modalities": (None, [], ["text"]),
 }
 
+# The same of protocols that hold a chat in words of their own: what only the OpenAI protocols spell so is refused too.
+REFUSED_BY_OTHERS = REFUSED | {
+    "max_completion_tokens", "response_format", "logprobs", "prompt_logprobs", "echo",
+    "return_token_ids", "return_tokens_as_token_ids", "add_special_tokens", "continue_final_message",
+}  # fmt: skip
+REFUSED_BY_OTHERS_UNLESS: Mapping[str, tuple[Any, ...]] = {
+    "n": (None, 1),
+    "length_penalty": (None, 1),
+    "add_generation_prompt": (None, True),
+}
+
 # Not refused beside a choice of "none": they are not shown to the model then. (Functions are tools' old name.)
 _CHOICE_OF = {"tools": "tool_choice", "functions": "function_call"}
 
