@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import mmap
 import os
+import signal
 import sys
 
 from noria.cli.restarts import Restarts
@@ -20,6 +21,7 @@ from noria.engine.orders import Order, read_order
 
 def main(settings: list[str]) -> int:
     logging.basicConfig(level=logging.INFO)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whatever the tests were started with
     starts = memoryview(mmap.mmap(-1, 16)).cast("q")
     roles = [role(index, name, starts, settings) for index, name in enumerate(("engine", "api"))]
     return Supervisor(roles, drain_s=60).run()

@@ -73,12 +73,22 @@ def settle() -> None:
     time.sleep(0.6)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_at_a_signal_what_drains_ends_first_and_the_status_is_0(number: signal.Signals) -> None:
     with supervised() as server:
         server.started("engine", "api")
         settle()
         server.process.send_signal(number)
+        assert [server.line(), server.line()] == ["api drains", "engine quits"]
+        assert server.exit_code() == 0
+
+
+def test_a_terminal_that_hangs_up_on_all_of_them_ends_them_in_order_too() -> None:
+    with supervised() as server:
+        server.started("engine", "api")
+        settle()
+        for pid in (*server.pids.values(), server.process.pid):
+            os.kill(pid, signal.SIGHUP)
         assert [server.line(), server.line()] == ["api drains", "engine quits"]
         assert server.exit_code() == 0
 

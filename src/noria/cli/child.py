@@ -44,7 +44,7 @@ def _become(name: str) -> None:
     """Leave what was the supervisor's; end when it does."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # A terminal and a service manager signal every process; what to do is for the supervisor to say, once.
         signal.signal(number, signal.SIG_IGN)
     if sys.platform == "linux":

@@ -100,7 +100,10 @@ class Supervisor:
             os.set_blocking(end, False)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)  # it wakes us, which is all
-        for number in (signal.SIGINT, signal.SIGTERM):
+        ending = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # else somebody wants it outlived
+            ending.append(signal.SIGHUP)
+        for number in ending:
             signal.signal(number, self._note_signal)
         self._selector.register(reader, selectors.EVENT_READ)
         return reader
