@@ -32,7 +32,7 @@ HARNESS := build/conformance/venv
 HARNESS_READY := $(HARNESS)/.ready
 LM_EVAL := lm-eval[api]>=0.4.13
 
-.PHONY: demo test conformance lint sanitize benchmark clean
+.PHONY: demo test conformance chaos lint sanitize benchmark clean
 
 demo: $(READY)
 	$(RUN) examples/demo.py
@@ -42,6 +42,10 @@ test: $(READY)
 
 conformance: $(HARNESS_READY)
 	LM_EVAL=$(HARNESS)/bin/lm_eval $(RUN) -m pytest conformance
+
+# CHAOS_SOAK_S=1200 lets its last scenario go on for 20 minutes.
+chaos: $(READY)
+	$(RUN) -m pytest chaos
 
 lint: $(READY)
 	$(RUN) -m ruff check .

@@ -1,0 +1,82 @@
+"""H02: health said 200 over a stuck or dead engine, or a busy one missed its probe and was restarted.
+
+The kind: status reports progress seen, not existence.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from support_models import cached_checkpoint
+from support_processes import Processes, Stream, processes, until
+
+PROMPT = [5, 6, 7, 8]
+HANG_S = 3.0  # after twice as long it would be ended
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    model = cached_checkpoint("llama", max_position_embeddings=8192)
+    flags = ("--model", model, "--num-gpu-blocks-override", 4096, "--engine-hang-timeout", HANG_S)
+    log = tmp_path_factory.mktemp("server") / "log"
+    with processes(log, *flags, "--disable-uvicorn-access-log") as running:
+        yield running.ready()
+
+
+def busy(server: Processes) -> list[Stream]:
+    streams = [server.stream(PROMPT, 8000) for _ in range(2)]
+    return [stream.begun() for stream in streams]
+
+
+@pytest.mark.parametrize("has_work", [False, True])
+def test_a_stopped_engine_is_first_not_ready_then_not_healthy_and_recovers(
+    server: Processes, has_work: bool
+) -> None:
+    expected = server.tokens(PROMPT, 20)
+    streams = busy(server) if has_work else []
+    engine = server.pids()["engine"]
+    server.kill("engine", signal.SIGSTOP)
+    stopped_s = time.monotonic()
+    until(lambda: server.status("/ready") == 503)
+    not_ready_s = time.monotonic()
+    assert server.status("/health") == 200 or time.monotonic() - stopped_s > HANG_S
+    until(lambda: server.status("/health") == 503)
+    for stream in streams:
+        assert [error["code"] for error in stream.end().errors] == [503]
+        assert stream.data[-1] == "[DONE]"
+    server.kill("engine", signal.SIGCONT)
+    assert not_ready_s - stopped_s > HANG_S / 4
+    until(lambda: server.status("/ready") == 200)
+    assert server.status("/health") == 200
+    assert server.pids()["engine"] == engine
+    assert server.tokens(PROMPT, 20) == expected
+    until(server.is_clean)
+
+
+def test_an_engine_that_is_gone_is_not_healthy_until_the_next_is_there(server: Processes) -> None:
+    expected = server.tokens(PROMPT, 20)
+    streams = busy(server)
+    engine = server.pids()["engine"]
+    server.kill("engine")
+    until(lambda: server.status("/health") == 503, limit_s=1)
+    for stream in streams:
+        assert [error["code"] for error in stream.end().errors] == [503]
+    until(lambda: server.status("/ready") == 200)
+    assert server.status("/health") == 200
+    assert server.pids()["engine"] != engine
+    assert server.tokens(PROMPT, 20) == expected
+
+
+def test_probes_are_answered_while_everything_is_busy(server: Processes) -> None:
+    streams = [server.stream(PROMPT, 400) for _ in range(100)]
+    num_probes = 0
+    while not all(stream.is_over for stream in streams):
+        assert server.status("/health") == 200
+        assert server.status("/ready") == 200
+        num_probes += 1
+    assert num_probes >= 5
+    assert all(stream.end().is_whole for stream in streams)
