@@ -8,7 +8,7 @@ import pytest
 
 from support_chaos import FLAGS, NUM_TOKENS, PROMPT, Measured, check_clean, median_descriptors
 from support_embedded import embedded_model
-from support_processes import Processes, processes
+from support_processes import Processes, processes, until
 
 _ROWS: list[Measured] = []
 
@@ -33,16 +33,24 @@ def undisturbed(_session_server: Processes) -> list[int]:
     return _session_server.tokens(PROMPT, NUM_TOKENS)
 
 
+@pytest.fixture(scope="session")
+def descriptors(_session_server: Processes, undisturbed: list[int]) -> dict[str, int]:
+    """How many each process has open once all are up."""
+    until(lambda: all(f"api-{slot} process is up" in _session_server.text() for slot in (0, 1)))
+    return median_descriptors(_session_server)
+
+
 @pytest.fixture
-def server(_session_server: Processes, undisturbed: list[int]) -> Iterator[Processes]:
+def server(
+    _session_server: Processes, undisturbed: list[int], descriptors: dict[str, int]
+) -> Iterator[Processes]:
     """The embedded model behind two API processes, with few KV blocks.
 
-    After every scenario it is whole and idle, holds no more descriptors than before, and answers as at first.
+    After every scenario it is whole and idle, holds no more descriptors than at first, and answers as then.
     """
     running = _session_server
-    before = median_descriptors(running)
     yield running
-    check_clean(running, before)
+    check_clean(running, descriptors)
     assert running.tokens(PROMPT, NUM_TOKENS) == undisturbed
 
 

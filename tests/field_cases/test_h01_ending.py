@@ -39,7 +39,7 @@ def test_what_runs_ends_whole_and_newcomers_are_turned_away(tmp_path: Path) -> N
     with server(tmp_path, "--shutdown-timeout", 30) as running, httpx.Client() as newcomer:
         running.ready()
         newcomer.get(f"{running.url}/health")  # a connection of its own: no new ones are taken later
-        streams = [running.stream(PROMPT, 3000) for _ in range(NUM_STREAMS)]
+        streams = [running.stream(PROMPT, 1500) for _ in range(NUM_STREAMS)]
         for stream in streams:
             stream.begun()
         pids = list(running.pids().values())
@@ -48,7 +48,7 @@ def test_what_runs_ends_whole_and_newcomers_are_turned_away(tmp_path: Path) -> N
         assert refused.status_code == 503
         assert int(refused.headers["retry-after"]) > 0
         assert all(stream.end().is_whole for stream in streams)
-        assert {len(stream.token_ids) for stream in streams} == {3000}
+        assert {len(stream.token_ids) for stream in streams} == {1500}
         assert running.exit_code() == 0
         assert not any(map(is_alive, pids))
 

@@ -16,7 +16,7 @@ import pytest
 from support_models import cached_checkpoint
 from support_serving import serving
 
-WARM_UP, REQUESTS = 150, 200
+WARM_UP, REQUESTS = 100, 120
 BOUNDED = ("StepRecord", "RequestRecord", "Work")  # of the latest steps and requests, for the timeline
 LENGTH = 24
 
