@@ -33,8 +33,8 @@ def role(index: int, name: str, starts: memoryview, settings: list[str]) -> Role
     def work(orders: int) -> int:
         if f"{name}-fails" in settings or (f"{name}-fails-again" in settings and starts[index] > 1):
             raise ConfigError(f"{name} cannot work")
-        say(f"{name} {os.getpid()}")
         up[0] = 1
+        say(f"{name} {os.getpid()}")
         while (order := read_order(orders)) is Order.DRAIN:
             say(f"{name} drains")
             if f"{name}-stays" not in settings:

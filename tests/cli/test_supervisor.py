@@ -68,16 +68,10 @@ def supervised(*settings: str) -> Iterator[Supervised]:
         running.process.communicate()
 
 
-def settle() -> None:
-    """The supervisor looks at its children four times a second; what it saw is not told."""
-    time.sleep(0.6)
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_at_a_signal_what_drains_ends_first_and_the_status_is_0(number: signal.Signals) -> None:
     with supervised() as server:
         server.started("engine", "api")
-        settle()
         server.process.send_signal(number)
         assert [server.line(), server.line()] == ["api drains", "engine quits"]
         assert server.exit_code() == 0
@@ -86,7 +80,6 @@ def test_at_a_signal_what_drains_ends_first_and_the_status_is_0(number: signal.S
 def test_a_terminal_that_hangs_up_on_all_of_them_ends_them_in_order_too() -> None:
     with supervised() as server:
         server.started("engine", "api")
-        settle()
         for pid in (*server.pids.values(), server.process.pid):
             os.kill(pid, signal.SIGHUP)
         assert [server.line(), server.line()] == ["api drains", "engine quits"]
@@ -96,7 +89,6 @@ def test_a_terminal_that_hangs_up_on_all_of_them_ends_them_in_order_too() -> Non
 def test_a_second_signal_ends_everything_at_once() -> None:
     with supervised("api-stays") as server:
         server.started("engine", "api")
-        settle()
         server.process.send_signal(signal.SIGTERM)
         assert server.line() == "api drains"
         server.process.send_signal(signal.SIGTERM)
@@ -108,7 +100,6 @@ def test_a_second_signal_ends_everything_at_once() -> None:
 def test_what_is_killed_comes_back_and_the_other_stays(name: str) -> None:
     with supervised() as server:
         server.started("engine", "api")
-        settle()
         before = dict(server.pids)
         os.kill(server.pids[name], signal.SIGKILL)
         server.started(name)
@@ -127,7 +118,6 @@ def test_what_is_killed_comes_back_and_the_other_stays(name: str) -> None:
 def test_a_signal_ends_the_rest_at_once_while_what_drains_waits_to_be_started_again() -> None:
     with supervised("api-rests") as server:
         server.started("engine", "api")
-        settle()
         os.kill(server.pids["api"], signal.SIGKILL)
         server.logged("starting another")
         server.process.terminate()
@@ -160,7 +150,6 @@ def test_the_same_failure_of_both_is_told_once() -> None:
 def test_what_cannot_come_back_ends_the_server_with_a_reason() -> None:
     with supervised("engine-fails-again") as server:
         server.started("engine", "api")
-        settle()
         os.kill(server.pids["engine"], signal.SIGKILL)
         assert server.exit_code() == 1
         errors = server.errors()

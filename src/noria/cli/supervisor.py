@@ -88,6 +88,7 @@ class Supervisor:
             for key, _ in self._selector.select(_LOOK_EVERY_S):
                 if key.fileobj == woken:
                     os.read(woken, 512)
+            self._see_who_is_up()  # before what is done depends on it
             self._on_signals()
             self._reap()
             self._look()
@@ -218,12 +219,16 @@ class Supervisor:
             self._start(role)
         for child in self._children.values():
             self._look_at(child)
+
+    def _see_who_is_up(self) -> None:
+        for child in self._children.values():
+            if not child.is_up and child.role.is_up():
+                child.is_up = True
+                name, age_s = child.role.name, self._age_s(child)
+                log.info("the %s process (%d) is up after %.2f s", name, child.pid, age_s)
         self._has_begun = self._has_begun or all(child.is_up for child in self._children.values())
 
     def _look_at(self, child: _Child) -> None:
-        if not child.is_up and child.role.is_up():
-            child.is_up = True
-            log.info("the %s process (%d) is up after %.2f s", child.role.name, child.pid, self._age_s(child))
         if child.is_up and not child.is_killed and child.role.is_hung():
             log.error("the %s process hangs; ending it", child.role.name)
             self._kill(child)
