@@ -142,8 +142,15 @@ class Processes:
         return Stream(self.url, prompt, max_tokens, **fields)
 
     def tokens(self, prompt: Any, max_tokens: int) -> list[int]:
-        """What a greedy request gives."""
+        """What a greedy request gives, which comes back when it is told to (503).
+
+        Each API process finds a new engine by itself, some tenths of a second after one another.
+        """
         done = self.stream(prompt, max_tokens).end()
+        deadline_s = time.monotonic() + LIMIT_S
+        while done.status == 503 and time.monotonic() < deadline_s:
+            time.sleep(0.05)
+            done = self.stream(prompt, max_tokens).end()
         assert done.is_whole, (done.status, done.data[-2:], done.error)
         return done.token_ids
 
