@@ -183,7 +183,8 @@ def serving(options: ServeOptions) -> Iterator[tuple[str, Engine]]:
 
 def app_of(engine: Engine, opened: OpenedModel, options: ServeOptions) -> FastAPI:
     tokenizer = build_tokenizer(opened.tokenizer)
-    served = served_model(opened, tokenizer, engine_facts(engine.resolved, options.engine), options.server, 0)
+    facts = engine_facts(opened, engine.resolved, options.engine)
+    served = served_model(tokenizer, facts, options.server, 0)
     return create_app(engine.client, served, options.server, dict)
 
 

@@ -61,7 +61,7 @@ ROOMS = {
         ),
     ),
     "engine/opening.py": Row(
-        "finds and checks files; what never computes imports it too",
+        "finds and checks files",
         may=(_CONFIG, "noria.loaders"),
     ),
     "runner": Row(

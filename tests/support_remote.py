@@ -9,6 +9,7 @@ import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+from noria.config.tokenizer import GgufVocabulary, TokenizerSpec
 from noria.core.outputs import Delta
 from noria.engine.facts import write_facts
 from noria.engine.in_process import InProcessClient
@@ -20,7 +21,17 @@ from noria.engine.remote.page import Page
 from support_engine import engine_config, loop_factory
 from support_ledger_runner import LedgerRunner
 
-FACTS = EngineFacts(max_model_len=256, vocab_size=50, cache_labels={"block_size": "4"}, seed=3)
+FACTS = EngineFacts(
+    model_name="ledger",
+    tokenizer=TokenizerSpec(
+        vocabulary=GgufVocabulary("gpt2", ("a", "b"), merges=("a b",)), eos_token_ids=(1,)
+    ),
+    generation_defaults={"temperature": 0.5, "top_k": 3},
+    max_model_len=256,
+    vocab_size=50,
+    cache_labels={"block_size": "4"},
+    seed=3,
+)
 
 
 class HostedEngine:

@@ -57,7 +57,7 @@ def serving(**settings: object) -> Iterator[Serving]:
     recorder = engine.client.recorder
     app = create_app(
         engine.client,
-        served_model(opened, tokenizer, engine_facts(engine.resolved, options.engine), options.server, 0),
+        served_model(tokenizer, engine_facts(opened, engine.resolved, options.engine), options.server, 0),
         options.server,
         lambda: chrome_trace(recorder.steps(), recorder.requests()),
     )

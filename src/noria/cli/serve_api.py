@@ -15,7 +15,6 @@ import uvloop
 from noria.cli.starting import no_collections
 from noria.config.serving import ServeOptions, ServerOptions
 from noria.engine.messages import EngineFacts
-from noria.engine.opening import OpenedModel, open_model
 from noria.engine.orders import read_order
 from noria.engine.remote.client import RemoteClient
 from noria.engine.remote.page import ApiState, Page
@@ -42,24 +41,19 @@ class ApiProcess:
     def run(self, listener: socket.socket, orders: int) -> int:
         """Serve on a bound socket, shared with the others, until the descriptor `orders` says to end."""
         self._page.put_api_pid(self._slot, os.getpid())
-        with no_collections():
-            opened = open_model(self._options.engine.model)
-            opened.checkpoint.close()
-            tokenizer = build_tokenizer(opened.tokenizer)
-        if not tokenizer.has_chat_template and self._slot == 0:
-            print("note: the model brings no chat template; chats need --chat-template FILE", file=sys.stderr)
-        uvloop.run(self._serve(opened, tokenizer, listener, orders))
+        uvloop.run(self._serve(listener, orders))
         return 0
 
-    async def _serve(
-        self, opened: OpenedModel, tokenizer: Tokenizer, listener: socket.socket, orders: int
-    ) -> None:
+    async def _serve(self, listener: socket.socket, orders: int) -> None:
         ledger = self._ledger()
         client = RemoteClient(self._page, self._slot, self._directory)
         facts = _with_own_seed(await client.facts(), self._name)
         with no_collections():
-            served = served_model(opened, tokenizer, facts, self._options.server, self._page.started_s)
+            tokenizer = build_tokenizer(facts.tokenizer)
+            served = served_model(tokenizer, facts, self._options.server, self._page.started_s)
             server = self._server(client, served, self._fleet(client, ledger))
+        if not tokenizer.has_chat_template and self._slot == 0:
+            print("note: the model brings no chat template; chats need --chat-template FILE", file=sys.stderr)
         self._put_state(ApiState.PREPARED)
         await client.linked()
         asyncio.get_running_loop().add_reader(orders, lambda: server.obey(read_order(orders)))
@@ -98,17 +92,17 @@ def _with_own_seed(facts: EngineFacts, process: str) -> EngineFacts:
 
 
 def served_model(
-    opened: OpenedModel, tokenizer: Tokenizer, facts: EngineFacts, options: ServerOptions, created: int
+    tokenizer: Tokenizer, facts: EngineFacts, options: ServerOptions, created: int
 ) -> ServedModel:
     """What the server has to know of a model, and of the engine that runs it. created: in seconds since 1970."""
     return ServedModel(
-        names=options.served_model_name or (opened.name,),
+        names=options.served_model_name or (facts.model_name,),
         tokenizer=tokenizer,
         max_model_len=facts.max_model_len,
         vocab_size=facts.vocab_size,
         max_logprobs=options.max_logprobs,
         created=created,
-        generation_defaults=opened.generation_defaults,
+        generation_defaults=facts.generation_defaults,
         cache_labels=facts.cache_labels,
         seed=facts.seed,
     )

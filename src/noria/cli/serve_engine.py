@@ -27,19 +27,19 @@ _LOOK_EVERY_S = 0.005
 
 def serve_engine(options: ServeOptions, page: Page, directory: str, orders: int) -> int:
     """Load the model and serve it to the API processes of `page` until the descriptor `orders` says to end."""
-
-    is_first = page.engine().incarnation == 1  # one that takes another's place has nothing new to tell
-
-    def settled(resolved: Resolved) -> None:
-        if is_first:
-            _show(opened, resolved)
-        write_facts(engine_facts(resolved, options.engine), directory, page.engine().incarnation)
-        page.engine_is_settled()
-
     page.put_engine_pid(os.getpid())
+    incarnation = page.engine().incarnation
+    is_first = incarnation == 1  # one that takes another's place has nothing new to tell
     share_interpreter()
     with no_collections():
         opened = open_model(options.engine.model)
+
+        def settled(resolved: Resolved) -> None:
+            if is_first:
+                _show(opened, resolved)
+            write_facts(engine_facts(opened, resolved, options.engine), directory, incarnation)
+            page.engine_is_settled()
+
         with bytes_progress("Loading weights", is_shown=sys.stderr.isatty()) as progress:
             loaded = load_engine(opened, options.engine, settled, progress)
         _wait_for_quiet(page)

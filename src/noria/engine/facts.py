@@ -1,11 +1,13 @@
 """What clients have to know of an engine that they did not build, and how they come to know it.
 
-It is settled before the weights are in memory, so that a client can get ready while they load.
+It is settled before the weights are in memory, so that a client can get ready while they load. The model's files are
+opened by the engine alone: its tokenizer is among the facts.
 """
 
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -13,10 +15,16 @@ from noria.config.asked import EngineOptions
 from noria.config.resolved import Resolved
 from noria.engine.messages import EngineFacts
 
+if TYPE_CHECKING:
+    from noria.engine.opening import OpenedModel
 
-def engine_facts(resolved: Resolved, options: EngineOptions) -> EngineFacts:
+
+def engine_facts(opened: OpenedModel, resolved: Resolved, options: EngineOptions) -> EngineFacts:
     config, cache = resolved.config, resolved.config.cache
     return EngineFacts(
+        model_name=opened.name,
+        tokenizer=opened.tokenizer,
+        generation_defaults=dict(opened.generation_defaults),
         max_model_len=config.scheduler.max_model_len,
         vocab_size=config.model.vocab_size,
         cache_labels={

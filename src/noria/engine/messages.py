@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 from noria.config.tenant import ANYBODY, Tenant
+from noria.config.tokenizer import TokenizerSpec
 from noria.core.outputs import FinishReason
 from noria.core.plan import Work
 from noria.sampling.params import SamplingParams
@@ -73,10 +75,15 @@ class EngineStats:
 class EngineFacts:
     """What a client has to know of an engine that it did not build.
 
+    model_name: as it was asked for. tokenizer: what its files say of it.
+    generation_defaults: sampling values that the model's makers recommend, unless declined.
     max_model_len: prompt and output together, in tokens. cache_labels: settings of the KV cache, in words.
     seed: draws the seeds of requests that state none; None draws them from the system.
     """
 
+    model_name: str
+    tokenizer: TokenizerSpec
+    generation_defaults: dict[str, Any]
     max_model_len: int
     vocab_size: int
     cache_labels: dict[str, str]

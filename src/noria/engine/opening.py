@@ -1,4 +1,4 @@
-"""A model's files, found and checked. Light: processes that never compute import it too."""
+"""A model's files, found and checked."""
 
 from __future__ import annotations
 
