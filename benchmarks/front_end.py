@@ -1,6 +1,6 @@
 """What HTTP costs the engine: the same requests to one alone, to one in the server's process, and to `noria serve`.
 
-    python benchmarks/front_end.py [--model PATH] [--sequences 32] [--tokens 200] [--rounds 5] [--output FILE]
+    python -m benchmarks.front_end [--model PATH] [--sequences 32] [--tokens 200] [--rounds 5] [--output FILE]
 
 A step is timed from its start to the next one's while all sequences decode, as the engine recorded it. Over HTTP the
 answers are streamed, and a client process on the same machine reads them, which takes its part of the processors too.
@@ -13,38 +13,25 @@ import argparse
 import itertools
 import json
 import multiprocessing
-import os
-import signal
-import socket
 import statistics
-import subprocess
-import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.overhead import prompts, serving, stream_all
+from benchmarks.noria_server import HOST, noria_server
+from benchmarks.overhead import load_parser, prompts, serving, stream_all
 from noria import LLM, SamplingParams
 from noria.config.parse import from_mapping
 from noria.config.serving import ServeOptions
 
-_READY_S = 120
-
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--model", help="the model; default: the embedded one")
-    parser.add_argument("--sequences", type=int, default=32, help="sequences that decode at once")
-    parser.add_argument("--tokens", type=int, default=200, help="output tokens of each")
+    parser = load_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=5, help="repeats")
     parser.add_argument("--output", type=Path, help="where to write the figures as JSON")
     arguments = parser.parse_args()
@@ -122,7 +109,8 @@ def served(arguments: argparse.Namespace) -> float:
         if name != "model"
     ]
     model = [] if arguments.model is None else [arguments.model]
-    with noria_serve([*model, *flags]) as url:
+    with noria_server([*model, *flags, "--disable-uvicorn-access-log"]) as port:
+        url = f"http://{HOST}:{port}"
         stream_from_elsewhere(url, arguments)
         with urllib.request.urlopen(f"{url}/debug/timeline") as answer:
             events = json.load(answer)["traceEvents"]
@@ -136,36 +124,6 @@ def traced(events: Sequence[dict[str, Any]]) -> list[tuple[int, float, int]]:
         (int(event["name"].removeprefix("step ")), event["ts"] / 1e3, event["args"]["decode sequences"])
         for event in steps
     ]
-
-
-@contextmanager
-def noria_serve(arguments: Sequence[str]) -> Iterator[str]:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-    command = [sys.executable, "-m", "noria", "serve", *arguments, "--port", str(port)]
-    process = subprocess.Popen(
-        [*command, "--disable-uvicorn-access-log"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    url = f"http://127.0.0.1:{port}"
-    try:
-        wait_until_ready(url, process)
-        yield url
-    finally:
-        os.kill(process.pid, signal.SIGTERM)
-        process.wait()
-
-
-def wait_until_ready(url: str, process: subprocess.Popen[bytes]) -> None:
-    deadline_s = time.monotonic() + _READY_S
-    while True:
-        try:
-            with urllib.request.urlopen(f"{url}/ready"):
-                return
-        except (urllib.error.URLError, ConnectionError):
-            assert process.poll() is None, f"the server ended with {process.returncode}"
-            assert time.monotonic() < deadline_s, f"the server is not ready after {_READY_S} s"
-            time.sleep(0.02)
 
 
 def stream_from_elsewhere(url: str, arguments: argparse.Namespace) -> None:

@@ -113,13 +113,19 @@ def shares(passes: Sequence[Pass], num_sequences: int) -> Shares:
     )
 
 
-def main() -> None:
+def load_parser(description: str | None) -> argparse.ArgumentParser:
+    """Of a command line that says how many sequences decode, and for how long."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--model", help="the model; default: the embedded one")
     parser.add_argument("--sequences", type=int, default=32, help="sequences that decode at once")
     parser.add_argument("--tokens", type=int, default=200, help="output tokens of each")
+    return parser
+
+
+def main() -> None:
+    parser = load_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="repeats")
     parser.add_argument("--server", action="store_true", help="send the requests over HTTP")
     arguments = parser.parse_args()

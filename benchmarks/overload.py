@@ -15,15 +15,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import random
-import socket
-import sys
-import tempfile
 import time
-import urllib.request
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -31,9 +25,8 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.peers.children import child
+from benchmarks.noria_server import HOST, noria_server
 
-HOST = "127.0.0.1"
 LOADS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0, 7.0, 10.0)
 QUICK_LOADS = (0.5, 1.0, 3.0, 10.0)
 PROMPT_WORDS = 24
@@ -41,7 +34,6 @@ PROMPT_WORDS = 24
 # ones meet their deadlines and the others are refused.
 SHORTEST, LONGEST = 12, 16
 OVERLOAD = 1.5  # from this load on; at 1x, chance decides how much is offered
-START_LIMIT_S = 120.0
 WORDS = "river wheel turns bucket water mill stone grain slow bright field road house lamp night rain"
 
 
@@ -105,7 +97,7 @@ def main() -> None:
         arguments.max_num_seqs,
     )
     console = Console()
-    with serving(plan) as port:
+    with noria_server(arguments_of(plan)) as port:
         capacity = uvloop.run(measure_capacity(port, plan))
         plan = replace(plan, deadline_s=round(arguments.patience * plan.max_num_seqs / capacity, 1))
         console.print(
@@ -114,7 +106,7 @@ def main() -> None:
         series = [Series("deadlines told, queue bounded", run_loads(port, plan, capacity, console))]
     if arguments.untold:
         untold = replace(plan, told=False)
-        with serving(untold) as port:
+        with noria_server(arguments_of(untold)) as port:
             uvloop.run(measure_capacity(port, untold))
             series.append(Series("no bounds, clients leave", run_loads(port, untold, capacity, console)))
     for one in series:
@@ -152,31 +144,12 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-@contextmanager
-def serving(plan: Plan) -> Iterator[int]:
-    """A server on a free port that is ready, and has ended when the block is left."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-    command = [sys.executable, "-m", "noria", "serve", "--port", str(port)]
-    command += ["--max-num-seqs", str(plan.max_num_seqs), "--max-model-len", "512"]
+def arguments_of(plan: Plan) -> list[str]:
+    """Of the server."""
+    arguments = ["--max-num-seqs", str(plan.max_num_seqs), "--max-model-len", "512"]
     if not plan.told:
-        command += ["--max-num-queued-reqs", "1000000", "--max-num-queued-tokens", "1000000000"]
-    with tempfile.TemporaryFile() as log, child(command, log.fileno(), dict(os.environ)) as process:
-        deadline_s = time.monotonic() + START_LIMIT_S
-        while not is_ready(port):
-            assert process.poll() is None, f"the server ended with status {process.returncode}"
-            assert time.monotonic() < deadline_s, f"the server was not ready after {START_LIMIT_S:.0f} s"
-            time.sleep(0.1)
-        yield port
-
-
-def is_ready(port: int) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://{HOST}:{port}/ready", timeout=2) as answer:
-            return answer.status == 200
-    except OSError:
-        return False
+        arguments += ["--max-num-queued-reqs", "1000000", "--max-num-queued-tokens", "1000000000"]
+    return arguments
 
 
 def shots(rate: float, seconds: float, seed: int) -> list[Shot]:

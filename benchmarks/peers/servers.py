@@ -40,7 +40,7 @@ class ServerEngine:
 
     @contextmanager
     def start(self, situation: Situation) -> Iterator[ServerSession]:
-        port = _free_port()
+        port = free_port()
         command = self.build(situation, port)
         with self.log.open("ab") as sink:
             sink.write(f"\n$ {command}\n".encode())
@@ -131,7 +131,7 @@ def _address(port: int) -> tuple[str, ...]:
     return "--host", client.HOST, "--port", str(port)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind((client.HOST, 0))
         port: int = probe.getsockname()[1]
