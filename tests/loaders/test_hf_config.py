@@ -10,7 +10,7 @@ from transformers.masking_utils import sliding_window_causal_mask_function
 from noria.config.errors import ModelError
 from noria.config.model import ModelConfig, RopeConfig
 from noria.loaders.fields import Fields
-from noria.loaders.hf_config import model_config
+from noria.loaders.hf_config import HfFiles, model_config
 
 CLASSES = {
     "LlamaForCausalLM": LlamaConfig,
@@ -22,7 +22,9 @@ CLASSES = {
 
 def read(architecture="LlamaForCausalLM", generation=None, tokenizer_eos=None, **values) -> ModelConfig:
     fields = Fields({"architectures": [architecture], **values}, "config.json")
-    return model_config(fields, 1000, Fields(generation or {}, "generation_config.json"), tokenizer_eos)
+    return model_config(
+        HfFiles(fields, Fields(generation or {}, "generation_config.json"), 1000, tokenizer_eos)
+    )
 
 
 def refusal(architecture="LlamaForCausalLM", **values) -> str:
@@ -145,7 +147,7 @@ def test_the_model_type_stands_in_for_a_missing_architecture():
 
 def read_type(model_type: str) -> ModelConfig:
     fields = Fields({"model_type": model_type}, "config.json")
-    return model_config(fields, 1000, Fields({}, "generation_config.json"), None)
+    return model_config(HfFiles(fields, Fields({}, "generation_config.json"), 1000, None))
 
 
 ROPES = [

@@ -148,7 +148,9 @@ def test_an_untied_configuration_without_an_output_matrix_says_what_it_contradic
 def test_a_format_without_names_is_refused_with_those_supported() -> None:
     file = random_file(small_config())
     file.format = "pickle"
-    with pytest.raises(ModelError, match="'pickle' is not supported; supported: safetensors, gguf"):
+    with pytest.raises(
+        ModelError, match="'llama' cannot be read from pickle; it can from: safetensors, gguf"
+    ):
         StoredModel(file)
 
 

@@ -17,6 +17,10 @@ class ModelError(NoriaError):
     """A model file that cannot be served: truncated, unknown, inconsistent or too big."""
 
 
+class PluginError(NoriaError):
+    """A package that adds to Noria and does not work. The message names the package and its entry point."""
+
+
 class RequestError(NoriaError):
     """A request that is refused; nothing was computed for it.
 

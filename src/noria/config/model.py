@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class RopeConfig:
 class ModelConfig:
     """Shapes of a decoder-only model. Lengths are in tokens, sizes in elements."""
 
-    architecture: str  # llama | mistral | qwen2 | qwen3
+    architecture: str  # a name of models/registry.py, or of an installed package
     vocab_size: int
     hidden_size: int
     intermediate_size: int
@@ -55,6 +57,9 @@ class ModelConfig:
     windows: tuple[int, ...] = ()  # per layer: tokens a query may look back on, itself included; 0 is all
     eos_token_ids: tuple[int, ...] = ()
     bos_token_id: int | None = None
+    extras: Mapping[str, Any] = field(
+        default_factory=dict, hash=False
+    )  # an installed architecture's own constants
 
     @property
     def num_kv_elements_per_token(self) -> int:

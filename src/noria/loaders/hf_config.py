@@ -7,16 +7,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from noria.config.errors import ModelError
+from noria.config.errors import ModelError, PluginError
 from noria.config.model import ModelConfig
+from noria.config.plugins import MODELS_GROUP, Table
 from noria.loaders.fields import Fields, shorten
 from noria.loaders.hf_rope import rope_config
 from noria.loaders.model_checks import check_model, head_dim_of, reach_of
 
 
 @dataclass(frozen=True, slots=True)
-class _Family:
-    """A transformers class: how its config.json is to be read, and the defaults of keys it may leave out."""
+class HfFiles:
+    """What a checkpoint says of its model. config: config.json. generation: generation_config.json.
+
+    num_tensors: in the whole checkpoint. tokenizer_eos: the tokenizer's end-of-sequence token, where it names one.
+    """
+
+    config: Fields
+    generation: Fields
+    num_tensors: int
+    tokenizer_eos: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A transformers class, or one like it: how its config.json is read, and the defaults of what it leaves out."""
 
     architecture: str
     vocab_size: int
@@ -33,7 +47,7 @@ class _Family:
 
 
 _FAMILIES = {
-    "LlamaForCausalLM": _Family(
+    "LlamaForCausalLM": Family(
         "llama",
         32000,
         11008,
@@ -43,7 +57,7 @@ _FAMILIES = {
         reads_attention_bias=True,
         reads_mlp_bias=True,
     ),
-    "MistralForCausalLM": _Family(
+    "MistralForCausalLM": Family(
         "mistral",
         32000,
         14336,
@@ -53,8 +67,8 @@ _FAMILIES = {
         eos_token_id=2,
         sliding_window=4096,
     ),
-    "Qwen2ForCausalLM": _Family("qwen2", 151936, 22016, 32768, num_kv_heads=32, has_layer_types=True),
-    "Qwen3ForCausalLM": _Family(
+    "Qwen2ForCausalLM": Family("qwen2", 151936, 22016, 32768, num_kv_heads=32, has_layer_types=True),
+    "Qwen3ForCausalLM": Family(
         "qwen3",
         151936,
         22016,
@@ -65,19 +79,23 @@ _FAMILIES = {
         reads_attention_bias=True,
     ),
 }
+_INSTALLED = Table(MODELS_GROUP, {})
 _MODEL_TYPES = {family.architecture: name for name, family in _FAMILIES.items()}
 _QWEN_WINDOW = 4096
 _QWEN_FULL_LAYERS = 28
 
 
-def model_config(
-    fields: Fields, num_tensors: int, generation: Fields, tokenizer_eos: int | None
-) -> ModelConfig:
-    """fields: config.json. generation: generation_config.json. num_tensors: in the whole checkpoint.
+def model_config(files: HfFiles) -> ModelConfig:
+    """Raises ModelError, and PluginError where an installed package that reads the configuration is broken."""
+    name = _class_name(files.config)
+    family = _FAMILIES.get(name)
+    config = decoder_config(files, family) if family is not None else _installed_config(files, name)
+    return check_model(config, files.num_tensors, files.config.source)
 
-    tokenizer_eos: the tokenizer's end-of-sequence token, where it names one. Raises ModelError.
-    """
-    family = _family(fields)
+
+def decoder_config(files: HfFiles, family: Family) -> ModelConfig:
+    """The reading of a decoder's usual keys, with the defaults of its family. Raises ModelError."""
+    fields = files.config
     _refuse_quantised(fields)
     hidden_size = fields.integer("hidden_size", 4096)
     num_heads = fields.integer("num_attention_heads", 32)
@@ -86,7 +104,7 @@ def model_config(
     rope = rope_config(fields, head_dim, stated_position)
     has_bias = family.reads_attention_bias and fields.flag("attention_bias", False)
     num_layers = fields.integer("num_hidden_layers", 32)
-    config = ModelConfig(
+    return ModelConfig(
         architecture=family.architecture,
         vocab_size=fields.integer("vocab_size", family.vocab_size),
         hidden_size=hidden_size,
@@ -104,26 +122,37 @@ def model_config(
         output_bias=has_bias,
         mlp_bias=family.reads_mlp_bias and fields.flag("mlp_bias", False),
         # Hostile numbers of layers end in check_model; no list is made for them.
-        windows=_windows(fields, family, num_layers) if num_layers <= num_tensors else (),
-        eos_token_ids=_eos_token_ids(fields, generation, tokenizer_eos, family),
+        windows=_windows(fields, family, num_layers) if num_layers <= files.num_tensors else (),
+        eos_token_ids=_eos_token_ids(files, family),
         bos_token_id=_bos_token_id(fields, family),
     )
-    return check_model(config, num_tensors, fields.source)
 
 
-def _family(fields: Fields) -> _Family:
+def _installed_config(files: HfFiles, name: str) -> ModelConfig:
+    """By an installed package that adds the architecture `name`, whose class has `read_config(files)`."""
+    entry = _INSTALLED.find(name)
+    if entry is None:
+        raise ModelError(
+            f"{files.config.source}: the architecture {shorten(name)} is not supported; "
+            f"supported are {', '.join((*_FAMILIES, *_INSTALLED.names()))}"
+        )
+    with entry.blamed():
+        config = entry.load().read_config(files)
+    if not isinstance(config, ModelConfig) or config.architecture != name:
+        raise PluginError(
+            f"{entry.where}: its read_config must return a ModelConfig whose architecture is {name!r}, "
+            f"got {shorten(getattr(config, 'architecture', config))}"
+        )
+    return config
+
+
+def _class_name(fields: Fields) -> str:
     names = fields.values.get("architectures")
     if names is None:
         names = [_MODEL_TYPES.get(fields.text("model_type"), fields.text("model_type"))]
     if not isinstance(names, list) or len(names) != 1 or not isinstance(names[0], str):
         raise fields.fault("architectures", "a list of one class name")
-    family = _FAMILIES.get(names[0])
-    if family is None:
-        raise ModelError(
-            f"{fields.source}: the architecture {shorten(names[0])} is not supported; "
-            f"supported are {', '.join(_FAMILIES)}"
-        )
-    return family
+    return names[0]
 
 
 def _refuse_quantised(fields: Fields) -> None:
@@ -137,18 +166,18 @@ def _refuse_quantised(fields: Fields) -> None:
             )
 
 
-def _num_kv_heads(fields: Fields, family: _Family, num_heads: int) -> int:
+def _num_kv_heads(fields: Fields, family: Family, num_heads: int) -> int:
     """An explicit null means as many as query heads; a missing key means the class's default."""
     default = num_heads if "num_key_value_heads" in fields else family.num_kv_heads or num_heads
     return fields.integer("num_key_value_heads", default)
 
 
-def _head_dim(fields: Fields, family: _Family, hidden_size: int, num_heads: int) -> int:
+def _head_dim(fields: Fields, family: Family, hidden_size: int, num_heads: int) -> int:
     stated = fields.optional_integer("head_dim") or family.head_dim
     return stated or head_dim_of(hidden_size, num_heads, fields.source)
 
 
-def _windows(fields: Fields, family: _Family, num_layers: int) -> tuple[int, ...]:
+def _windows(fields: Fields, family: Family, num_layers: int) -> tuple[int, ...]:
     """By layer: a query of a windowed layer sees itself and the window - 1 tokens before it."""
     if family.has_layer_types:
         return _windows_by_layer(fields, num_layers)
@@ -186,14 +215,12 @@ def _layer_types(fields: Fields, num_layers: int) -> list[str] | None:
     return kinds
 
 
-def _eos_token_ids(
-    fields: Fields, generation: Fields, tokenizer_eos: int | None, family: _Family
-) -> tuple[int, ...]:
+def _eos_token_ids(files: HfFiles, family: Family) -> tuple[int, ...]:
     """Whatever any of the files says ends a text; the class's default only where none of them does."""
-    ids = [*_token_ids(generation, "eos_token_id"), *_token_ids(fields, "eos_token_id")]
-    if tokenizer_eos is not None:
-        ids.append(tokenizer_eos)
-    if not ids and "eos_token_id" not in fields and family.eos_token_id is not None:
+    ids = [*_token_ids(files.generation, "eos_token_id"), *_token_ids(files.config, "eos_token_id")]
+    if files.tokenizer_eos is not None:
+        ids.append(files.tokenizer_eos)
+    if not ids and "eos_token_id" not in files.config and family.eos_token_id is not None:
         ids.append(family.eos_token_id)
     return tuple(dict.fromkeys(ids))
 
@@ -208,7 +235,7 @@ def _token_ids(fields: Fields, key: str) -> list[int]:
     return ids
 
 
-def _bos_token_id(fields: Fields, family: _Family) -> int | None:
+def _bos_token_id(fields: Fields, family: Family) -> int | None:
     if "bos_token_id" in fields:
         return fields.optional_integer("bos_token_id", low=0)
     return family.bos_token_id

@@ -11,7 +11,7 @@ from noria.config.model import ModelConfig
 from noria.config.tokenizer import TokenizerSpec
 from noria.loaders.checkpoint import TensorInfo
 from noria.loaders.fields import Fields
-from noria.loaders.hf_config import model_config
+from noria.loaders.hf_config import HfFiles, model_config
 from noria.loaders.hf_generation import generation_defaults
 from noria.loaders.hf_tokenizer import HfTokenizer
 from noria.loaders.json_file import read_object, read_optional_object
@@ -39,7 +39,8 @@ class SafetensorsCheckpoint:
             for file in files
             for tensor in file.tensors.values()
         }
-        self.config: ModelConfig = model_config(fields, len(self.tensors), generation, tokenizer.eos_token_id)
+        said = HfFiles(fields, generation, len(self.tensors), tokenizer.eos_token_id)
+        self.config: ModelConfig = model_config(said)
         self.tokenizer: TokenizerSpec = tokenizer.spec(self.config.bos_token_id, self.config.eos_token_ids)
         self.generation_defaults = generation_defaults(generation)
 

@@ -9,7 +9,7 @@ import numpy as np
 from noria.config.model import ModelConfig
 from noria.kernels.batch import Batch
 from noria.kernels.ops import Backend, CacheShape, Program, Sampler
-from noria.models.registry import architecture
+from noria.models.registry import architecture, blamed
 from noria.models.rope import rope_table
 from noria.models.stored import StoredModel
 
@@ -50,5 +50,7 @@ def build_model(stored: StoredModel, backend: Backend, max_model_len: int) -> Bu
     """
     config = stored.config
     rope = backend.packer.pack_rope(rope_table(config, max_model_len))
-    model = architecture(config)(config, stored, backend.packer, rope)
-    return BuiltModel(config, backend, backend.compile(model.forward))
+    with blamed(config):
+        model = architecture(config)(config, stored, backend.packer, rope)
+        program = backend.compile(model.forward)
+    return BuiltModel(config, backend, program)

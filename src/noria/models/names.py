@@ -6,12 +6,14 @@ The logical names are those of `shapes.py`.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from noria.config.errors import ModelError
 from noria.config.model import ModelConfig
+from noria.models.registry import architecture
 
 _SAFETENSORS = {
     "embedding": "model.embed_tokens.weight",
@@ -47,13 +49,24 @@ _GGUF = {
     "down": "blk.{}.ffn_down.",
 }
 
-# Tables that some exporters store although the configuration already determines them.
-_DERIVED = {
-    "safetensors": re.compile(r"model\.(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq"),
-    "gguf": re.compile(r"rope_freqs\.weight"),
-}
 
-_NAMES = {"safetensors": _SAFETENSORS, "gguf": _GGUF}
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What one file format calls the tensors of an architecture.
+
+    tensors: by logical name, of a layer's parts without `layers.3.` and, of a projection, without `weight` or `bias`
+        (which follow on the file's name); {} stands for the layer.
+    derived: pattern of names that some exporters store although the configuration already determines them.
+    """
+
+    tensors: Mapping[str, str]
+    derived: str = "(?!)"
+
+
+DECODER_NAMES: Mapping[str, Names] = {
+    "safetensors": Names(_SAFETENSORS, r"model\.(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq"),
+    "gguf": Names(_GGUF, r"rope_freqs\.weight"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +75,11 @@ class NameMap:
 
     format: str
     config: ModelConfig
+    names: Names
 
     def file_name(self, name: str) -> str:
         """What the file calls the tensor with the logical `name`."""
-        names = _NAMES[self.format]
+        names = self.names.tensors
         if not name.startswith("layers."):
             return names[name]
         _, layer, part, *kind = name.split(".")
@@ -73,7 +87,7 @@ class NameMap:
 
     def is_derived(self, file_name: str) -> bool:
         """Whether a stored tensor carries nothing that the configuration does not say."""
-        return _DERIVED[self.format].fullmatch(file_name) is not None
+        return re.fullmatch(self.names.derived, file_name) is not None
 
     def restore(self, name: str, array: np.ndarray) -> np.ndarray:
         """The stored tensor in the order that the ops expect; a view where possible."""
@@ -95,7 +109,11 @@ def _split_pairs(array: np.ndarray, num_heads: int) -> np.ndarray:
 
 
 def name_map(file_format: str, config: ModelConfig) -> NameMap:
-    """ModelError for a format without names."""
-    if file_format not in _NAMES:
-        raise ModelError(f"model format {file_format!r} is not supported; supported: {', '.join(_NAMES)}")
-    return NameMap(file_format, config)
+    """ModelError for a format that the architecture has no names for."""
+    names = architecture(config).names
+    if file_format not in names:
+        raise ModelError(
+            f"a model of the architecture {config.architecture!r} cannot be read from {file_format}; "
+            f"it can from: {', '.join(names)}"
+        )
+    return NameMap(file_format, config, names[file_format])

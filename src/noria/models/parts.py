@@ -110,18 +110,23 @@ class Loader:
         return self.norm(f"layers.{layer}.q_norm"), self.norm(f"layers.{layer}.k_norm")
 
     def mlp(self, layer: int) -> MlpBlock:
-        config, prefix = self.config, f"layers.{layer}."
-        names = [prefix + "gate", prefix + "up"]
-        shape = (2 * config.intermediate_size, config.hidden_size)
-        gate_up = self._packer.pack_glu(shape, self._weights(names), self._biases(names, config.mlp_bias))
         return MlpBlock(
-            norm=self.norm(prefix + "mlp_norm"),
-            gate_up=gate_up,
-            down=self._linear(
-                prefix + "down", (config.hidden_size, config.intermediate_size), config.mlp_bias
-            ),
-            activation=activation(config),
+            norm=self.norm(f"layers.{layer}.mlp_norm"),
+            gate_up=self.gate_up(layer),
+            down=self.down(layer),
+            activation=activation(self.config),
         )
+
+    def gate_up(self, layer: int) -> Weight:
+        """For `norm_glu`."""
+        config, names = self.config, [f"layers.{layer}.gate", f"layers.{layer}.up"]
+        shape = (2 * config.intermediate_size, config.hidden_size)
+        return self._packer.pack_glu(shape, self._weights(names), self._biases(names, config.mlp_bias))
+
+    def down(self, layer: int) -> Weight:
+        config = self.config
+        shape = (config.hidden_size, config.intermediate_size)
+        return self._linear(f"layers.{layer}.down", shape, config.mlp_bias)
 
     def _linear(self, name: str, shape: tuple[int, int], has_bias: bool) -> Weight:
         return self._packer.pack_linear(shape, self._weights([name]), self._biases([name], has_bias))

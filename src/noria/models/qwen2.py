@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from noria.config.model import ModelConfig
 from noria.kernels.ops import Buffer, Ops, Packer, Weight
+from noria.models.names import DECODER_NAMES
 from noria.models.parts import Loader, TensorReader, run_decoder
 from noria.models.shapes import Shapes, attention_shapes, mlp_shapes, outer_shapes
 
 
 class Qwen2:
+    names = DECODER_NAMES
+
     @staticmethod
     def shapes(config: ModelConfig) -> Shapes:
         shapes = outer_shapes(config)

@@ -11,7 +11,7 @@ import numpy as np
 from noria.config.errors import ModelError
 from noria.config.model import ModelConfig
 from noria.models.names import NameMap, name_map
-from noria.models.registry import architecture
+from noria.models.registry import architecture, blamed
 from noria.models.shapes import Shapes
 
 Progress = Callable[[int, int], None]  # (bytes read, bytes to read), as stored
@@ -68,7 +68,8 @@ class StoredModel:
         self._progress = progress
         self._done_bytes = 0
         self.config = _settled_config(file, self._names)
-        shapes = architecture(self.config).shapes(self.config)
+        with blamed(self.config):
+            shapes = architecture(self.config).shapes(self.config)
         self._check(shapes)
         self._total_bytes = sum(file.tensors[self._names.file_name(name)].num_bytes for name in shapes)
 
