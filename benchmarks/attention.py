@@ -9,7 +9,7 @@ import numpy as np
 
 from noria.kernels.batch import Batch
 from noria.kernels.native.backend import NativeBackend, NativeProgram
-from noria.kernels.ops import Attention, BackendOptions, Buffer, CacheShape, Heads, Norm, Ops, QkvProjection
+from noria.kernels.ops import Attention, BackendOptions, CacheShape, Ending, Heads, Norm, Ops, QkvProjection
 
 BLOCK_SIZE = 16
 _HIDDEN = 32  # of the model around the attention, which is not looked at
@@ -96,11 +96,11 @@ def _program(case: AttentionCase, heads: Heads, num_threads: int) -> NativeProgr
     projection = QkvProjection(packer.pack_linear(qkv, [_Matrix(qkv)], None), heads, rope)
     out = packer.pack_linear((_HIDDEN, heads.query_size), [_Matrix((_HIDDEN, heads.query_size))], None)
 
-    def forward(ops: Ops) -> Buffer:
+    def forward(ops: Ops) -> Ending:
         x = ops.embed(table)
         q = ops.norm_qkv(x, norm, projection, 0)
         ops.linear_add(ops.attend(q, Attention(heads, heads.head_dim**-0.5), 0), out, x)
-        return ops.lm_head(x, norm, table)
+        return Ending(ops.lm_head(x, norm, table), ops.hidden(x, norm))
 
     return backend.compile(forward)
 
@@ -121,4 +121,5 @@ def _batch(case: AttentionCase) -> Batch:
         context_lens=np.full(case.num_sequences, case.context, np.int32),
         block_tables=np.ascontiguousarray(tables),
         logit_rows=np.array([num_tokens - 1], np.int32),
+        hidden_rows=np.zeros(0, np.int32),
     )

@@ -132,6 +132,7 @@ def batch_of(case: Case) -> Batch:
         context_lens=np.full(case.num_sequences, case.context, np.int32),
         block_tables=tables,
         logit_rows=starts[1:] - 1,
+        hidden_rows=np.zeros(0, np.int32),
     )
 
 

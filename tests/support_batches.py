@@ -7,11 +7,11 @@ from typing import Protocol
 
 import numpy as np
 
-from noria.kernels.batch import Batch
+from noria.kernels.batch import Batch, Outputs
 
 
 class RunsBatches(Protocol):
-    def forward(self, batch: Batch) -> np.ndarray: ...
+    def forward(self, batch: Batch) -> Outputs: ...
 
 
 class Driver:
@@ -25,14 +25,14 @@ class Driver:
         self._tokens: list[list[int]] = []
         self._tables: list[list[int]] = []
         self._computed: list[int] = []
-        self._logits: list[list[np.ndarray]] = []
+        self._outputs: list[list[Outputs]] = []
 
     def add(self, token_ids: Sequence[int]) -> int:
         """A sequence to compute; -> its index."""
         self._tokens.append(list(token_ids))
         self._tables.append([])
         self._computed.append(0)
-        self._logits.append([])
+        self._outputs.append([])
         return len(self._tokens) - 1
 
     def add_sharing(self, first: int, token_ids: Sequence[int]) -> int:
@@ -65,20 +65,25 @@ class Driver:
 
     def logits(self, sequence: int) -> np.ndarray:
         """Of all its positions computed so far, [n, vocabulary]."""
-        return np.concatenate(self._logits[sequence])
+        return np.concatenate([outputs.logits for outputs in self._outputs[sequence]])
+
+    def hidden(self, sequence: int) -> np.ndarray:
+        """Of all its positions computed so far, [n, hidden size]."""
+        return np.concatenate([outputs.hidden for outputs in self._outputs[sequence]])
 
     def step(self, shares: Sequence[tuple[int, int]]) -> None:
-        """Compute the next n tokens of each (sequence, n), in the order given, logits of all of them."""
+        """Compute the next n tokens of each (sequence, n), in the order given, logits and states of all of them."""
         batch = self.batch(shares)
-        rows = self._model.forward(batch)
-        ends = np.cumsum([num_new for _, num_new in shares])
-        for (sequence, num_new), part in zip(shares, np.split(rows, ends[:-1]), strict=True):
+        outputs = self._model.forward(batch)
+        ends = np.cumsum([num_new for _, num_new in shares])[:-1]
+        parts = zip(np.split(outputs.logits, ends), np.split(outputs.hidden, ends), strict=True)
+        for (sequence, num_new), part in zip(shares, parts, strict=True):
             self._computed[sequence] += num_new
-            self._logits[sequence].append(part)
+            self._outputs[sequence].append(Outputs(*part))
 
     def advance(self, sequence: int, num_tokens: int) -> np.ndarray:
         """The logits of the next tokens, which are not kept: for texts whose logits would not fit."""
-        logits = self._model.forward(self.batch([(sequence, num_tokens)]))
+        logits = self._model.forward(self.batch([(sequence, num_tokens)])).logits
         self._computed[sequence] += num_tokens
         return logits
 
@@ -87,7 +92,7 @@ class Driver:
         self._free.extend(self.rng.permutation(self._tables[sequence]).tolist())
         self._tables[sequence] = []
         self._computed[sequence] = 0
-        self._logits[sequence] = []
+        self._outputs[sequence] = []
 
     def run_alone(self, sequence: int) -> np.ndarray:
         """All that remains, in one go and by itself; -> its logits."""
@@ -128,4 +133,5 @@ class Driver:
             context_lens=np.array([end for _, _, end in spans], dtype=np.int32),
             block_tables=table,
             logit_rows=np.arange(sum(counts), dtype=np.int32),
+            hidden_rows=np.arange(sum(counts), dtype=np.int32),
         )

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from noria.config.model import ModelConfig, RopeConfig
-from noria.kernels.batch import Batch
+from noria.kernels.batch import Batch, Outputs
 from noria.sampling.params import SamplingParams
 from noria.sampling.sampler import ReferenceSampler, RequestSampler
 
@@ -63,20 +63,24 @@ class FakeModel:
         self._kv = np.zeros((num_blocks, block_size), dtype=np.uint64)
         self._is_written = np.zeros((num_blocks, block_size), dtype=bool)
 
-    def forward(self, batch: Batch) -> np.ndarray:
+    def forward(self, batch: Batch) -> Outputs:
         if self._before_forward is not None:
             self._before_forward(batch)
         _check(batch, self._kv.size)
         self.num_forwards += 1
-        wanted = set(batch.logit_rows.tolist())
-        logits = [
-            logits_of(digest, self.config.vocab_size)
+        digests = dict(
+            pair
             for sequence in range(batch.context_lens.size)
-            for row, digest in self._sequence_digests(batch, sequence)
-            if row in wanted
-        ]
-        shape = (batch.logit_rows.size, self.config.vocab_size)
-        return np.array(logits, dtype=np.float32).reshape(shape)
+            for pair in self._sequence_digests(batch, sequence)
+        )
+
+        def drawn(rows: np.ndarray, width: int) -> np.ndarray:
+            numbers = [numbers_of(digests[row], width) for row in rows.tolist()]
+            return np.array(numbers, dtype=np.float32).reshape(rows.size, width)
+
+        return Outputs(
+            drawn(batch.logit_rows, self.config.vocab_size), drawn(batch.hidden_rows, self.config.hidden_size)
+        )
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
         for source, destination in pairs:
@@ -113,12 +117,21 @@ class FakeModel:
 
 def expected_logits(token_ids: Sequence[int], vocab_size: int = 64) -> np.ndarray:
     """Logits [n, vocab_size] float32 at each of token_ids, as any correct use of FakeModel gives."""
+    return _expected_rows(token_ids, vocab_size)
+
+
+def expected_hidden(token_ids: Sequence[int], hidden_size: int = 8) -> np.ndarray:
+    """Hidden states [n, hidden_size] float32 at each of token_ids, as any correct use of FakeModel gives."""
+    return _expected_rows(token_ids, hidden_size)
+
+
+def _expected_rows(token_ids: Sequence[int], width: int) -> np.ndarray:
     digest = 0
     rows = []
     for position, token_id in enumerate(token_ids):
         digest = _joined(digest, _value(digest, token_id, position), position)
-        rows.append(logits_of(digest, vocab_size))
-    return np.array(rows, dtype=np.float32).reshape(len(token_ids), vocab_size)
+        rows.append(numbers_of(digest, width))
+    return np.array(rows, dtype=np.float32).reshape(len(token_ids), width)
 
 
 def expected_outputs(
@@ -137,15 +150,15 @@ def expected_outputs(
     for position in range(num_prompt + num_tokens - 1):
         digest = _joined(digest, _value(digest, token_ids[position], position), position)
         if position >= num_prompt - 1:
-            token_ids.append(sampler.sample(logits_of(digest, config.vocab_size)))
+            token_ids.append(sampler.sample(numbers_of(digest, config.vocab_size)))
             sampler.append(token_ids[-1])
     return token_ids[num_prompt:]
 
 
-def logits_of(digest: int, vocab_size: int) -> np.ndarray:
-    """Logits [vocab_size] float32, about normal with deviation 2, drawn from a digest."""
+def numbers_of(digest: int, width: int) -> np.ndarray:
+    """Logits or a hidden state [width] float32, about normal with deviation 2, drawn from a digest."""
     generator = np.random.Generator(np.random.Philox(key=digest))
-    return (2 * generator.standard_normal(vocab_size)).astype(np.float32)
+    return (2 * generator.standard_normal(width)).astype(np.float32)
 
 
 def _value(history: int, token_id: int, position: int) -> int:
@@ -180,5 +193,6 @@ def _check(batch: Batch, num_slots: int) -> None:
     assert np.array_equal(batch.positions, expected), f"{batch.positions=} {expected=}"
     assert ((batch.slots >= 0) & (batch.slots < num_slots)).all(), f"{batch.slots=} of {num_slots}"
     assert np.unique(batch.slots).size == num_tokens, f"two tokens share a slot: {batch.slots=}"
-    assert (np.diff(batch.logit_rows) > 0).all(), f"{batch.logit_rows=} must ascend"
-    assert ((batch.logit_rows >= 0) & (batch.logit_rows < num_tokens)).all(), f"{batch.logit_rows=}"
+    for rows in (batch.logit_rows, batch.hidden_rows):
+        assert (np.diff(rows) > 0).all(), f"{rows=} must ascend"
+        assert ((rows >= 0) & (rows < num_tokens)).all(), f"{rows=} of {num_tokens}"

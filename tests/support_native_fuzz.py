@@ -154,6 +154,7 @@ class Recording:
             "linear_add": lambda: plan.linear_add(a, weight, b),
             "norm_glu": lambda: plan.norm_glu(a, self.norm, weight, "silu"),
             "lm_head": lambda: plan.lm_head(a, self.norm, weight),
+            "hidden": lambda: plan.hidden(a, self.norm if b > 0 else None),
         }
         attempt(calls[op])
 
@@ -168,7 +169,7 @@ parts = st.sampled_from(
     ]
 )
 recorded = st.tuples(
-    st.sampled_from(["embed", "norm_qkv", "attend", "linear_add", "norm_glu", "lm_head"]),
+    st.sampled_from(["embed", "norm_qkv", "attend", "linear_add", "norm_glu", "lm_head", "hidden"]),
     st.lists(st.integers(-1, 5), min_size=4, max_size=4),
     parts,
 )
@@ -188,6 +189,7 @@ def batches(draw: st.DrawFn) -> Batch:
         "context_lens": np.array([3], np.int32),
         "block_tables": np.zeros((1, 1), np.int32),
         "logit_rows": np.array([2], np.int32),
+        "hidden_rows": np.array([1], np.int32),
     }
     for name in draw(st.lists(st.sampled_from(sorted(good)), max_size=3)):
         array = draw(int_arrays)
@@ -207,6 +209,7 @@ MODEL = [
     ("norm_glu", [0, 0, 0, 0], _native.LinearWeight.of_blocks("Q8_0", 64, 32, glu=True)),
     ("linear_add", [3, 0, 0, 0], _native.LinearWeight.of_blocks("Q8_0", 32, 32)),
     ("lm_head", [0, 0, 0, 0], _native.LinearWeight.of_floats("float32", 8, 32)),
+    ("hidden", [0, 1, 0, 0], None),
 ]
 head_counts = st.sampled_from(
     [(4, 2, 8)] * 6 + [(0, 0, 8), (4, 0, 8), (-4, 2, 8), (3, 2, 8), (2**31 - 1, 2, 8)]
@@ -224,8 +227,9 @@ def plans_run_or_refuse(
         return
     for op in [*(MODEL if whole else []), *ops]:
         recording.add(*op)
-    attempt(recording.plan.run, batch, np.zeros((1, width), np.float32))
-    attempt(recording.plan.run, batch, np.zeros((1, 8), np.float32))
+    for logits, hidden in ((width, 32), (8, width), (8, 32), (8, 0)):
+        outputs = np.zeros((1, logits), np.float32), np.zeros((1 if hidden else 0, hidden), np.float32)
+        attempt(recording.plan.run, batch, *outputs)
     recording.add(*MODEL[0])
     attempt(recording.cache.copy_block, heads[0], width)
 

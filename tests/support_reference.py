@@ -26,19 +26,27 @@ def reference_logits(file: ModelFile, token_ids: list[int], dtype: str = "float3
     return _Reference(file, rounding(dtype)).logits(token_ids)
 
 
+def reference_hidden(file: ModelFile, token_ids: list[int], dtype: str = "float32") -> np.ndarray:
+    """Hidden states of all positions after the last norm, as reference_logits computes them."""
+    return _Reference(file, rounding(dtype)).hidden(token_ids)
+
+
 class _Reference:
     def __init__(self, file: ModelFile, stored: Rounding) -> None:
         self.config: ModelConfig = file.config
         self._stored = stored
         self._file, self._names = file, name_map(file.format, file.config)
 
-    def logits(self, token_ids: list[int]) -> np.ndarray:
+    def hidden(self, token_ids: list[int]) -> np.ndarray:
         x = self._weight("embedding")[token_ids]
         for layer in range(self.config.num_layers):
             x = x + self._attention(layer, x)
             x = x + self._mlp(layer, x)
+        return self._norm("norm", x)
+
+    def logits(self, token_ids: list[int]) -> np.ndarray:
         head = "embedding" if self.config.tie_word_embeddings else "head"
-        return self._norm("norm", x) @ self._weight(head).T
+        return self.hidden(token_ids) @ self._weight(head).T
 
     def _attention(self, layer: int, x: np.ndarray) -> np.ndarray:
         config, prefix = self.config, f"layers.{layer}."

@@ -24,7 +24,7 @@ using Ints = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::c
 using IntTable = nb::ndarray<const int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Floats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using FloatTable = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-using Logits = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Rows = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 std::string number(int64_t value) { return std::to_string(value); }
 
@@ -54,7 +54,7 @@ struct Qkv {
 
 // The arrays of a kernels.batch.Batch, checked against each other.
 struct StepArrays {
-  Ints token_ids, positions, slots, query_starts, context_lens, logit_rows;
+  Ints token_ids, positions, slots, query_starts, context_lens, logit_rows, hidden_rows;
   IntTable block_tables;
 
   explicit StepArrays(nb::handle batch)
@@ -64,8 +64,10 @@ struct StepArrays {
         query_starts(array<Ints>(batch, "query_starts")),
         context_lens(array<Ints>(batch, "context_lens")),
         logit_rows(array<Ints>(batch, "logit_rows")),
+        hidden_rows(array<Ints>(batch, "hidden_rows")),
         block_tables(array<IntTable>(batch, "block_tables")) {
-    for (const size_t length : {token_ids.size(), context_lens.size(), logit_rows.size(), block_tables.shape(1)}) {
+    for (const size_t length : {token_ids.size(), context_lens.size(), logit_rows.size(), hidden_rows.size(),
+                                block_tables.shape(1)}) {
       if (length <= kLongest) continue;
       throw std::invalid_argument("a batch of " + number(length) + "; at most " + number(kLongest));
     }
@@ -96,6 +98,7 @@ struct StepArrays {
     step.num_tokens = static_cast<int>(token_ids.shape(0));
     step.num_sequences = static_cast<int>(context_lens.shape(0));
     step.num_logit_rows = static_cast<int>(logit_rows.shape(0));
+    step.num_hidden_rows = static_cast<int>(hidden_rows.shape(0));
     step.table_width = static_cast<int>(block_tables.shape(1));
     step.token_ids = token_ids.data();
     step.positions = positions.data();
@@ -104,6 +107,7 @@ struct StepArrays {
     step.context_lens = context_lens.data();
     step.block_tables = block_tables.data();
     step.logit_rows = logit_rows.data();
+    step.hidden_rows = hidden_rows.data();
     return step;
   }
 };
@@ -141,7 +145,14 @@ class Recorder {
     plan_.lm_head(x, norm.over(weight.view().k), weight.view());
   }
 
+  void hidden(int x, const std::optional<Norm>& norm) {
+    if (norm) kept_.push_back({*norm, {}});
+    plan_.hidden(x, over(norm, plan_.width_of(x)));
+  }
+
   int64_t num_logits() const { return plan_.limits().num_logits; }
+
+  int64_t hidden_width() const { return plan_.limits().hidden_width; }
 
   int64_t num_ops_run() const { return plan_.num_ops_run(); }
 
@@ -152,15 +163,17 @@ class Recorder {
     return times;
   }
 
-  void run(nb::handle batch, Logits logits) {
+  void run(nb::handle batch, Rows logits, Rows hidden) {
     const StepArrays arrays(batch);
     const Step step = arrays.view();
     StepArrays::need("logits", logits.shape(0), step.num_logit_rows);
     StepArrays::need("a row of logits", logits.shape(1), num_logits());
-    float* out = logits.data();
+    StepArrays::need("hidden", hidden.shape(0), step.num_hidden_rows);
+    StepArrays::need("a row of hidden", hidden.shape(1), hidden_width());
+    const StepOutputs outputs{logits.data(), hidden.data()};
     const nb::gil_scoped_release released;
     check_step(step, plan_);
-    plan_.run(step, out);
+    plan_.run(step, outputs);
   }
 
  private:
@@ -236,11 +249,14 @@ void bind_plan(nb::module_& module) {
       .def("norm_glu", &Recorder::norm_glu, nb::arg("x"), nb::arg("norm"), nb::arg("weight"), nb::arg("activation"),
            nb::keep_alive<1, 4>())
       .def("lm_head", &Recorder::lm_head, nb::arg("x"), nb::arg("norm"), nb::arg("weight"), nb::keep_alive<1, 4>())
-      .def_prop_ro("num_logits", &Recorder::num_logits)
+      .def("hidden", &Recorder::hidden, nb::arg("x"), nb::arg("norm").none())
+      .def_prop_ro("num_logits", &Recorder::num_logits, "0: it records no lm_head.")
+      .def_prop_ro("hidden_width", &Recorder::hidden_width, "0: it records no hidden.")
       .def_prop_ro("num_ops_run", &Recorder::num_ops_run, "In all steps so far; moves while a step is under way.")
       .def_prop_ro("op_times", &Recorder::op_times,
                    "(name, seconds) of each op in the last step, waiting for the slowest thread included.")
-      .def("run", &Recorder::run, nb::arg("batch"), nb::arg("logits"), "One step; lets the interpreter go on.");
+      .def("run", &Recorder::run, nb::arg("batch"), nb::arg("logits"), nb::arg("hidden"),
+           "One step; lets the interpreter go on. logits: [R, num_logits]; hidden: [P, hidden_width].");
 }
 
 }  // namespace noria

@@ -193,8 +193,8 @@ class NormGluOp : public Op {
 
 class LmHeadOp : public Op {
  public:
-  LmHeadOp(LinearInput input, const PackedLinear& weight, Workspace& workspace, float** logits)
-      : input_(input), weight_(weight), workspace_(workspace), logits_(logits) {}
+  LmHeadOp(LinearInput input, const PackedLinear& weight, Workspace& workspace, const StepOutputs* outputs)
+      : input_(input), weight_(weight), workspace_(workspace), outputs_(outputs) {}
 
   Buffer* x = nullptr;
 
@@ -216,7 +216,7 @@ class LmHeadOp : public Op {
     }
     walker.pool->barrier();
     Epilogue store;
-    store.out = *logits_;
+    store.out = outputs_->logits;
     store.stride = weight_.num_outputs();
     panels_.run(walker, weight_, input_.make(walker, rows, num_rows), store);
     walker.pool->barrier();
@@ -226,8 +226,38 @@ class LmHeadOp : public Op {
   LinearInput input_;
   const PackedLinear weight_;
   Workspace& workspace_;
-  float** logits_;
+  const StepOutputs* outputs_;
   PanelWork panels_;
+};
+
+// The wanted rows of the stream, normalised, for whoever is to make something of them.
+class HiddenOp : public Op {
+ public:
+  HiddenOp(Buffer& x, const RmsNorm& norm, const StepOutputs* outputs) : x_(x), norm_(norm), outputs_(outputs) {}
+
+  const char* name() const override { return "hidden"; }
+
+  void prepare(const Step&) override {}
+
+  void run(const Walker& walker) override {
+    const int64_t num_rows = walker.step->num_hidden_rows, width = x_.width;
+    if (num_rows == 0) return;
+    for (int64_t row = walker.begin_of(num_rows); row < walker.end_of(num_rows); ++row) {
+      const float* from = x_.floats() + walker.step->hidden_rows[row] * width;
+      float* to = outputs_->hidden + row * width;
+      if (norm_.gamma == nullptr) {
+        std::memcpy(to, from, width * sizeof(float));
+      } else {
+        rms_norm_rows({from, width, width}, norm_, 0, 1, to);
+      }
+    }
+    walker.pool->barrier();
+  }
+
+ private:
+  Buffer& x_;
+  const RmsNorm norm_;
+  const StepOutputs* outputs_;
 };
 
 }  // namespace noria

@@ -173,16 +173,29 @@ void Plan::lm_head(int x, const RmsNorm& norm, const PackedLinear& weight) {
   need(!has_run_, "a plan that has run takes no more ops");
   need(limits_.num_logits == 0, "logits of " + number(limits_.num_logits) + " numbers are given already");
   const LinearInput input(workspace_, weight, norm, Precision::kInt16);
-  auto op = std::make_unique<LmHeadOp>(input, weight, workspace_, &logits_);
+  auto op = std::make_unique<LmHeadOp>(input, weight, workspace_, &outputs_);
   op->x = &used_floats(x, weight.k);
   ops_.push_back(std::move(op));
   limits_.num_logits = weight.num_outputs();
 }
 
-void Plan::run(const Step& step, float* logits) {
+int64_t Plan::width_of(int buffer) const {
+  need(buffer >= 0 && buffer < static_cast<int>(buffers_.size()), "buffer " + number(buffer) + " was never made");
+  return buffers_[buffer]->width;
+}
+
+void Plan::hidden(int x, const RmsNorm& norm) {
+  const int64_t width = width_of(x);
+  need(!has_run_, "a plan that has run takes no more ops");
+  need(limits_.hidden_width == 0, "hidden states of " + number(limits_.hidden_width) + " numbers are given already");
+  ops_.push_back(std::make_unique<HiddenOp>(used_floats(x, width), norm, &outputs_));
+  limits_.hidden_width = width;
+}
+
+void Plan::run(const Step& step, const StepOutputs& outputs) {
   const std::lock_guard<std::mutex> lock(one_step_);
   has_run_ = true;
-  logits_ = logits;
+  outputs_ = outputs;
   place_buffers();
   for (const auto& one : windows_) one->plan.make(step, one->heads, one->window, pool_.num_threads());
   for (const auto& op : ops_) op->prepare(step);

@@ -87,12 +87,16 @@ class Plan {
   void linear_add(int inputs, const PackedLinear& weight, int x);
   int norm_glu(int x, const RmsNorm& norm, const PackedLinear& weight, Gate gate);
   void lm_head(int x, const RmsNorm& norm, const PackedLinear& weight);
+  // norm: gamma is null where rows are given as they are; else it has width_of(x) numbers.
+  void hidden(int x, const RmsNorm& norm);
+  int64_t width_of(int buffer) const;
 
   // What a step must keep to, gathered while recording.
   struct Limits {
     int64_t num_tokens_known = INT64_MAX;  // rows of the embedding
     int64_t num_positions = INT64_MAX;
-    int64_t num_logits = 0;
+    int64_t num_logits = 0;    // 0: the model gives none
+    int64_t hidden_width = 0;  // 0: the model gives none
   };
   const Limits& limits() const { return limits_; }
   const KvCache& cache() const { return cache_; }
@@ -106,9 +110,9 @@ class Plan {
   // In all steps so far; moves while a step is under way.
   int64_t num_ops_run() const { return num_ops_run_; }
 
-  // logits: [R, num_logits]. The step must be valid (check_step). Throws OutOfMemory. Steps come one after another: a
+  // outputs: logits [R, num_logits], hidden [P, hidden_width]. The step must be valid (check_step). Throws OutOfMemory. Steps come one after another: a
   // second caller waits for the first. No op can be recorded after the first step.
-  void run(const Step& step, float* logits);
+  void run(const Step& step, const StepOutputs& outputs);
 
  private:
   void walk(const Walker& walker);
@@ -131,7 +135,7 @@ class Plan {
   std::atomic<bool> has_run_{false};
   std::atomic<int64_t> num_ops_run_{0};
   mutable std::mutex one_step_;
-  float* logits_ = nullptr;  // of the step that runs
+  StepOutputs outputs_;  // of the step that runs
   std::vector<std::unique_ptr<Buffer>> buffers_;
   std::vector<std::unique_ptr<Slot>> slots_;
   std::vector<std::unique_ptr<WindowPlan>> windows_;

@@ -21,6 +21,11 @@ void check_range(const char* name, const int32_t* numbers, int count, int64_t li
   }
 }
 
+// A model may not have what rows are asked of; width: of its rows, 0 where it has none.
+void check_given(const std::string& what, int num_rows, int64_t width) {
+  if (num_rows > 0 && width == 0) refuse("the number of rows of " + what, num_rows, "the model gives no " + what);
+}
+
 void check_sequence(const Step& step, int sequence, const Plan& plan) {
   const CacheShape& shape = plan.cache().shape();
   const std::string name = " of sequence " + std::to_string(sequence);
@@ -47,6 +52,9 @@ void check_step(const Step& step, const Plan& plan) {
   check_range("positions", step.positions, step.num_tokens, plan.limits().num_positions);
   check_range("slots", step.slots, step.num_tokens, int64_t(shape.num_blocks) * shape.block_size);
   check_range("logit_rows", step.logit_rows, step.num_logit_rows, step.num_tokens);
+  check_range("hidden_rows", step.hidden_rows, step.num_hidden_rows, step.num_tokens);
+  check_given("logits", step.num_logit_rows, plan.limits().num_logits);
+  check_given("hidden states", step.num_hidden_rows, plan.limits().hidden_width);
   const int start = step.query_starts[0], end = step.query_starts[step.num_sequences];
   if (start != 0) refuse("query_starts[0]", start, "it must be 0");
   if (end != step.num_tokens) {

@@ -7,10 +7,11 @@ namespace noria {
 
 // See Batch in kernels/batch.py for what each array means.
 struct Step {
-  int num_tokens = 0;      // T
-  int num_sequences = 0;   // S
-  int num_logit_rows = 0;  // R
-  int table_width = 0;     // B
+  int num_tokens = 0;       // T
+  int num_sequences = 0;    // S
+  int num_logit_rows = 0;   // R
+  int num_hidden_rows = 0;  // P
+  int table_width = 0;      // B
   const int32_t* token_ids = nullptr;
   const int32_t* positions = nullptr;
   const int32_t* slots = nullptr;
@@ -18,6 +19,13 @@ struct Step {
   const int32_t* context_lens = nullptr;
   const int32_t* block_tables = nullptr;
   const int32_t* logit_rows = nullptr;
+  const int32_t* hidden_rows = nullptr;
+};
+
+// Where a step leaves what was asked of it.
+struct StepOutputs {
+  float* logits = nullptr;  // [R, V]
+  float* hidden = nullptr;  // [P, H]
 };
 
 // Query head h reads key/value head h / group().

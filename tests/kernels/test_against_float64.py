@@ -8,7 +8,7 @@ import pytest
 from noria.config.model import ModelConfig, RopeConfig
 from support_batches import Driver
 from support_models import load, random_file, small_config
-from support_reference import reference_logits
+from support_reference import reference_hidden, reference_logits
 
 # Sums and products are float32 in every dtype, so what is left is a KV element here and there that rounds the
 # other way: one unit in the last place of 8 or 11 bits.
@@ -58,6 +58,17 @@ def test_each_bias_by_itself(backend_name: str, bias: str) -> None:
 
 def test_norms_over_heads(backend_name: str) -> None:
     check(backend_name, small_config(architecture="qwen3", head_dim=16), length=30)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+def test_hidden_states_are_given_after_the_last_norm(backend_name: str, dtype: str) -> None:
+    file = random_file(small_config())
+    model = load(file, block_size=16, num_blocks=8, dtype=dtype, backend_name=backend_name)
+    driver = Driver(model, 16, 8)
+    sequence = driver.add(list(range(60)))
+    driver.run_mixed(longest_chunk=25)
+    expected = reference_hidden(file, list(range(60)), dtype)
+    np.testing.assert_allclose(driver.hidden(sequence), expected, atol=TOLERANCES[dtype])
 
 
 def test_a_vocabulary_wider_than_one_panel(backend_name: str) -> None:

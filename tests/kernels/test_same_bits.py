@@ -251,6 +251,34 @@ def test_what_is_preempted_and_computed_again_gets_the_same_bits(backend_name: s
     assert_same_bits(before, [expected[1][: len(logits)] for logits in before])
 
 
+def test_a_hidden_state_does_not_notice_its_batch(backend_name: str) -> None:
+    maker = Maker(backend_name, config_of((4, 2, 64, 64, 64)), QUANTISED[backend_name])
+    texts = texts_of([70, 1, 33, 18])
+    alone = []
+    for text in texts:
+        driver = maker.driver(5, num_threads=1)
+        sequence = driver.add(text)
+        driver.run_alone(sequence)
+        alone.append(driver.hidden(sequence))
+    driver = maker.driver(11, num_threads=2)
+    sequences = [driver.add(text) for text in texts]
+    driver.run_mixed(longest_chunk=16)
+    assert_same_bits([driver.hidden(s) for s in sequences], alone)
+
+
+def test_asking_for_fewer_hidden_states_changes_none(backend_name: str) -> None:
+    maker = Maker(backend_name, config_of((4, 2, 64, 64, 64)), QUANTISED[backend_name])
+    model = maker.model(16, 4, num_threads=2)
+    driver = Driver(model, 16, 4)
+    batch = driver.batch([(driver.add(text), len(text)) for text in texts_of([30, 12])])
+    rows = model.forward(batch).hidden
+    for wanted in ([], [41], [0, 29, 30]):
+        fewer = replace(batch, hidden_rows=np.array(wanted, dtype=np.int32), logit_rows=batch.logit_rows[:1])
+        hidden = model.forward(fewer).hidden
+        assert hidden.shape == (len(wanted), 64)
+        assert_same_bits([hidden], [rows[wanted]])
+
+
 def test_asking_for_fewer_logits_changes_none(backend_name: str) -> None:
     config = config_of((6, 2, 8, 64, 80), tie_word_embeddings=False, vocab_size=2100)
     maker = Maker(backend_name, config)
@@ -260,7 +288,7 @@ def test_asking_for_fewer_logits_changes_none(backend_name: str) -> None:
     batch = driver.batch([(driver.add(text), len(text)) for text in texts])
     rows = np.concatenate(maker.lone_logits(texts))
     for wanted in ([], [0], [29, 30, 42], list(range(0, 43, 2))):
-        logits = model.forward(replace_rows(batch, wanted))
+        logits = model.forward(replace_rows(batch, wanted)).logits
         assert logits.shape == (len(wanted), 2100)
         assert_same_bits([logits], [rows[wanted]])
 

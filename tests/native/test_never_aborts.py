@@ -125,3 +125,8 @@ def test_ops_that_do_not_fit_each_other_are_refused() -> None:
     plan.lm_head(x, norm(), floats(8))
     with pytest.raises(ValueError, match="logits of 8 numbers are given already"):
         plan.lm_head(x, norm(), floats(9))
+    plan.hidden(x, None)
+    with pytest.raises(ValueError, match="hidden states of 32 numbers are given already"):
+        plan.hidden(x, norm())
+    with pytest.raises(ValueError, match="buffer 9 was never made"):
+        plan.hidden(9, None)

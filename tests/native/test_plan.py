@@ -39,6 +39,7 @@ GOOD = Batch(
     context_lens=ints(2, 1),
     block_tables=np.array([[0], [1]], np.int32),
     logit_rows=ints(1, 2),
+    hidden_rows=ints(0, 2),
 )
 
 
@@ -62,20 +63,47 @@ GOOD = Batch(
         ("block_tables", np.array([[0], [4]], np.int32), r"block_tables\[0\] is 4; .* below 4"),
         ("block_tables", np.array([[0]], np.int32), "block_tables has the length 1; it must be 2"),
         ("logit_rows", ints(1, 3), r"logit_rows\[1\] is 3; it must be at least 0 and below 3"),
+        ("hidden_rows", ints(-1), r"hidden_rows\[0\] is -1; it must be at least 0 and below 3"),
     ],
 )
 def test_a_batch_that_does_not_fit_is_refused_with_the_numbers(
     field: str, value: np.ndarray, message: str
 ) -> None:
     built = model()
-    expected = built.forward(GOOD)
+    expected = built.forward(GOOD).logits
     with pytest.raises(ValueError, match=message):
         built.forward(replace(GOOD, **{field: value}))
-    np.testing.assert_array_equal(built.forward(GOOD), expected)
+    np.testing.assert_array_equal(built.forward(GOOD).logits, expected)
 
 
 def test_a_batch_may_want_no_logits() -> None:
-    assert model().forward(replace(GOOD, logit_rows=ints())).shape == (0, 97)
+    assert model().forward(replace(GOOD, logit_rows=ints())).logits.shape == (0, 97)
+
+
+@pytest.mark.parametrize(
+    ("logits", "hidden", "what"), [(ints(1), ints(), "logits"), (ints(), ints(1), "hidden states")]
+)
+def test_rows_that_a_model_does_not_give_are_refused(
+    logits: np.ndarray, hidden: np.ndarray, what: str
+) -> None:
+    plan = _native.Plan(_native.Pool(1), _native.KvCache(_native.CacheShape(**SHAPE), "float32"))
+    plan.embed(_native.LinearWeight.of_floats("float32", 8, 32))
+    outputs = [np.zeros((len(rows), 0), np.float32) for rows in (logits, hidden)]
+    with pytest.raises(ValueError, match=f"the number of rows of {what} is 1; the model gives no {what}"):
+        plan.run(replace(GOOD, logit_rows=logits, hidden_rows=hidden), *outputs)
+
+
+@pytest.mark.parametrize("is_normed", [True, False])
+def test_hidden_states_are_the_wanted_rows_of_the_stream(is_normed: bool) -> None:
+    plan = _native.Plan(_native.Pool(2), _native.KvCache(_native.CacheShape(**SHAPE), "float32"))
+    rows = np.random.default_rng(0).normal(size=(8, 32)).astype(np.float32)
+    table = _native.LinearWeight.of_floats("float32", 8, 32)
+    table.put_floats(0, rows)
+    plan.hidden(plan.embed(table), _native.Norm(np.ones(32, np.float32), 1e-5) if is_normed else None)
+    hidden = np.zeros((2, 32), np.float32)
+    plan.run(replace(GOOD, logit_rows=ints()), np.zeros((0, 0), np.float32), hidden)
+    expected = rows[[5, 7]].astype(np.float64)
+    np.testing.assert_allclose(hidden, normed(expected) if is_normed else expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -168,9 +196,9 @@ def test_a_gate_read_in_two_forms_is_read_right_in_both() -> None:
     plan.linear_add(gate, _native.LinearWeight.of_blocks("Q8_0", 32, 32), x)  # of zeros
     plan.linear_add(gate, weights["down"], x)
     plan.lm_head(x, norm, weights["head"])
-    batch = replace(GOOD, token_ids=ints(5, 6, 7))
+    batch = replace(GOOD, token_ids=ints(5, 6, 7), hidden_rows=ints())
     logits = np.zeros((2, 8), np.float32)
-    plan.run(batch, logits)
+    plan.run(batch, logits, np.zeros((0, 0), np.float32))
     stream = rows["table"][batch.token_ids].astype(np.float64)
     inner = normed(stream) @ rows["gate"].T
     stream += inner[:, :32] / (1 + np.exp(-inner[:, :32])) * inner[:, 32:] @ rows["down"].T

@@ -213,10 +213,9 @@ def test_a_request_whose_logits_are_not_numbers_fails_alone(driver, params, monk
     forward = driver.model.forward
 
     def poisoned(batch):
-        logits = forward(batch)
-        first = batch.query_starts[1]
-        logits[batch.logit_rows < first, 7] = np.nan
-        return logits
+        outputs = forward(batch)
+        outputs.logits[batch.logit_rows < batch.query_starts[1], 7] = np.nan
+        return outputs
 
     driver.arrive("bad", PROMPT, params)
     driver.arrive("b", PROMPT[1:], GREEDY)

@@ -1,4 +1,4 @@
-"""The input of one forward pass, flat over the sequences of a step: any mix of chunks and decodes."""
+"""One forward pass, flat over the sequences of a step, any mix of chunks and decodes: its input, and what it gives."""
 
 from __future__ import annotations
 
@@ -22,3 +22,12 @@ class Batch:
     context_lens: np.ndarray  # [S] tokens with KV once this pass is done
     block_tables: np.ndarray  # [S, B] block ids in order; entries past the context are 0
     logit_rows: np.ndarray  # [R] rows whose logits are wanted, ascending
+    hidden_rows: np.ndarray  # [P] rows whose final hidden states are wanted, ascending
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """Of the wanted rows, float32 and freshly made. A model that gives no logits has [0, 0] of them."""
+
+    logits: np.ndarray  # [R, V]
+    hidden: np.ndarray  # [P, H] after the last norm

@@ -4,7 +4,8 @@ A model's `forward(ops)` calls the ops below in a fixed order. Weights, buffers 
 what is in the batch is known to the backend alone. So a backend may run them as they come, or record them once
 and replay the record at every step.
 
-# T tokens of a step, R rows whose logits are wanted, H hidden size, F intermediate size, V vocabulary
+# T tokens of a step, R rows whose logits are wanted, P rows whose hidden states are, H hidden size,
+# F intermediate size, V vocabulary
 # Hq query heads, Hkv key/value heads, D head dimension
 """
 
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from noria.kernels.batch import Batch
+from noria.kernels.batch import Batch, Outputs
 
 if TYPE_CHECKING:
     from noria.core.plan import TokenLogprobs
@@ -195,8 +196,20 @@ class Ops(Protocol):
         """Normalise and project the wanted rows -> logits [R, V]."""
         ...
 
+    def hidden(self, x: Buffer, norm: Norm | None) -> Buffer:
+        """The wanted rows, normalised where they are not yet -> [P, H]."""
+        ...
 
-Forward = Callable[[Ops], Buffer]
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What a forward ends in: each of the two ops once. logits: None of a model without them."""
+
+    logits: Buffer | None
+    hidden: Buffer
+
+
+Forward = Callable[[Ops], Ending]
 
 
 class Program(Protocol):
@@ -208,8 +221,8 @@ class Program(Protocol):
     @property
     def progress(self) -> int: ...
 
-    def run(self, batch: Batch) -> np.ndarray:
-        """Write the batch's KV; return the logits [R, V] float32, freshly made."""
+    def run(self, batch: Batch) -> Outputs:
+        """Write the batch's KV; return what was wanted of its rows."""
         ...
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from noria.config.model import ModelConfig
-from noria.kernels.batch import Batch
+from noria.kernels.batch import Batch, Outputs
 from noria.kernels.ops import Backend, CacheShape, Program, Sampler
 from noria.models.registry import architecture, blamed
 from noria.models.rope import rope_table
@@ -30,7 +28,7 @@ class BuiltModel:
     def progress(self) -> int:
         return self._program.progress
 
-    def forward(self, batch: Batch) -> np.ndarray:
+    def forward(self, batch: Batch) -> Outputs:
         return self._program.run(batch)
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from noria.config.model import ModelConfig
-from noria.kernels.ops import Buffer, Ops, Packer, Weight
+from noria.kernels.ops import Ending, Ops, Packer, Weight
 from noria.models.names import DECODER_NAMES
 from noria.models.parts import Loader, TensorReader, run_decoder
 from noria.models.shapes import Shapes, attention_shapes, mlp_shapes, outer_shapes
@@ -24,5 +24,5 @@ class Llama:
         self.ends = load.ends()
         self.layers = [(load.attention(layer, rope), load.mlp(layer)) for layer in range(config.num_layers)]
 
-    def forward(self, ops: Ops) -> Buffer:
+    def forward(self, ops: Ops) -> Ending:
         return run_decoder(ops, self.ends, self.layers)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-import numpy as np
-
 from noria.config.model import ModelConfig
-from noria.kernels.batch import Batch
+from noria.kernels.batch import Batch, Outputs
 from noria.kernels.ops import Sampler
 
 
@@ -25,8 +23,8 @@ class Model(Protocol):
         """Moves as work does, if need be within a forward; may be read from any thread."""
         ...
 
-    def forward(self, batch: Batch) -> np.ndarray:
-        """Write the batch's KV; return logits [R, vocab_size] float32 of batch.logit_rows, freshly made."""
+    def forward(self, batch: Batch) -> Outputs:
+        """Write the batch's KV; return what is wanted of its rows."""
         ...
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:

@@ -14,6 +14,7 @@ from noria.kernels.ops import (
     Activation,
     Attention,
     Buffer,
+    Ending,
     Heads,
     Matrix,
     Norm,
@@ -149,10 +150,10 @@ def activation(config: ModelConfig) -> Activation:
         ) from None
 
 
-def run_decoder(ops: Ops, ends: Ends, layers: Iterable[tuple[AttentionBlock, MlpBlock]]) -> Buffer:
-    """Embed, run the layers on the residual stream, project to logits."""
+def run_decoder(ops: Ops, ends: Ends, layers: Iterable[tuple[AttentionBlock, MlpBlock]]) -> Ending:
+    """Embed, run the layers on the residual stream, give its rows as logits and as they are."""
     x = ops.embed(ends.embedding)
     for attention, mlp in layers:
         attention.run(ops, x)
         mlp.run(ops, x)
-    return ops.lm_head(x, ends.norm, ends.head)
+    return Ending(ops.lm_head(x, ends.norm, ends.head), ops.hidden(x, ends.norm))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from noria.config.errors import ModelError, PluginError
 from noria.config.model import ModelConfig
 from noria.config.plugins import MODELS_GROUP, Entry, Table
-from noria.kernels.ops import Buffer, Ops, Packer, Weight
+from noria.kernels.ops import Ending, Ops, Packer, Weight
 from noria.models.parts import TensorReader
 from noria.models.shapes import Shapes
 
@@ -32,8 +32,8 @@ class Architecture(Protocol):
 
     def __init__(self, config: ModelConfig, read: TensorReader, packer: Packer, rope: Weight) -> None: ...
 
-    def forward(self, ops: Ops) -> Buffer:
-        """The ops of one step, ending in the logits."""
+    def forward(self, ops: Ops) -> Ending:
+        """The ops of one step."""
         ...
 
 

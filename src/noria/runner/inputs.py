@@ -34,6 +34,7 @@ def build_batch(shares: Sequence[Share], block_size: int) -> Batch:
         context_lens=context_lens,
         block_tables=tables,
         logit_rows=_logit_rows(shares, query_starts),
+        hidden_rows=np.zeros(0, dtype=np.int32),
     )
 
 

@@ -78,7 +78,7 @@ class ModelRunner:
     def _run_pass(self, step: int, shares: Sequence[Share]) -> StepResult:
         for state, work in shares:
             state.advance(work, self._block_size)
-        logits = self._model.forward(build_batch(shares, self._block_size))
+        logits = self._model.forward(build_batch(shares, self._block_size)).logits
         assert logits.shape[1] == self._vocab_size, f"{logits.shape=} but {self._vocab_size=}"
         return read_logits(step, shares, logits, self._model.sampler)
 

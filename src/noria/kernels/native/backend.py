@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from noria.config.errors import ConfigError
-from noria.kernels.batch import Batch
+from noria.kernels.batch import Batch, Outputs
 from noria.kernels.native import _native
 from noria.kernels.native.formats import Formats
 from noria.kernels.native.packing import NativePacker
@@ -69,8 +69,9 @@ class NativeProgram:
         num_ops: int = self._plan.num_ops_run
         return num_ops
 
-    def run(self, batch: Batch) -> np.ndarray:
+    def run(self, batch: Batch) -> Outputs:
         """ValueError for a batch that does not fit the model or its cache."""
         logits = np.empty((len(batch.logit_rows), self._plan.num_logits), np.float32)
-        self._plan.run(batch, logits)
-        return logits
+        hidden = np.empty((len(batch.hidden_rows), self._plan.hidden_width), np.float32)
+        self._plan.run(batch, logits, hidden)
+        return Outputs(logits, hidden)

@@ -37,6 +37,9 @@ class RecordingOps:
     def lm_head(self, x: int, norm: Norm, weight: NativeLinear) -> None:
         self._plan.lm_head(x, _norm(norm), weight.weight)
 
+    def hidden(self, x: int, norm: Norm | None) -> None:
+        self._plan.hidden(x, None if norm is None else _norm(norm))
+
 
 def _norm(norm: Norm) -> _native.Norm:
     return _native.Norm(norm.gamma, norm.eps)

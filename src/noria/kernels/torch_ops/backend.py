@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from noria.config.errors import ConfigError
-from noria.kernels.batch import Batch
+from noria.kernels.batch import Batch, Outputs
 from noria.kernels.ops import BackendOptions, Forward
 from noria.kernels.torch_ops.cache import KvCache
 from noria.kernels.torch_ops.packing import TorchPacker
@@ -22,6 +22,7 @@ from noria.sampling.sampler import ReferenceSampler
 
 TILES_BYTES = 16 * 2**20  # what attention gathers and scores at once
 
+_NO_LOGITS = np.empty((0, 0), np.float32)
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -69,9 +70,11 @@ class TorchProgram:
         self._scratch = Scratch(options.device)
         self.progress = 0
 
-    def run(self, batch: Batch) -> np.ndarray:
+    def run(self, batch: Batch) -> Outputs:
         # Both settings belong to the calling thread, and the engine's is not the one that built the model.
         with torch.inference_mode(), torch_threads(self._num_threads):
-            logits = self._forward(TorchOps(batch, self._cache, self._safe, self._scratch)).cpu().numpy()
+            ending = self._forward(TorchOps(batch, self._cache, self._safe, self._scratch))
+            hidden = ending.hidden.cpu().numpy()
+            logits = _NO_LOGITS if ending.logits is None else ending.logits.cpu().numpy()
         self.progress += 1
-        return logits
+        return Outputs(logits, hidden)

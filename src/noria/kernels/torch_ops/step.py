@@ -92,6 +92,10 @@ class TorchOps:
         self._multiply(_normalised(x.index_select(0, rows), norm), weight, self._head_pieces, logits)
         return logits[: len(self._batch.logit_rows)]
 
+    def hidden(self, x: torch.Tensor, norm: Norm | None) -> torch.Tensor:
+        rows = x.index_select(0, self._tensor(self._batch.hidden_rows))
+        return rows if norm is None else _normalised(rows, norm)
+
     def _product(self, x: torch.Tensor, weight: LinearWeight) -> torch.Tensor:
         """A linear over all rows; scratch memory, for use within the op."""
         out = self._scratch.take("product", len(x), weight.num_outputs)

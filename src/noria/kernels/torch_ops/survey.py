@@ -34,3 +34,6 @@ class Survey:
 
     def lm_head(self, x: None, norm: Norm, weight: LinearWeight) -> None:
         self.panel_shapes |= weight.panel_shapes()
+
+    def hidden(self, x: None, norm: Norm | None) -> None:
+        """Gives rows, multiplies nothing."""
