@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from noria.config.engine import CacheConfig, EngineConfig, SchedulerConfig
 from noria.config.model import ModelConfig, RopeConfig
+from noria.config.pooling import PoolingParams
 from noria.config.tenant import ANYBODY, Tenant
 from noria.core.clock import VirtualClock
 from noria.core.kv import KVCacheManager
@@ -14,7 +15,7 @@ from noria.core.outputs import Delta
 from noria.core.policies import choose_policies
 from noria.core.scheduler import Scheduler
 from noria.engine.loop import EngineLoop
-from noria.engine.messages import GenerateRequest
+from noria.engine.messages import GenerateRequest, PoolRequest
 from noria.engine.records import Recorder
 from noria.sampling.params import SamplingParams
 from support_ledger_runner import LedgerRunner, NextToken, history_token
@@ -98,6 +99,11 @@ class Harness:
         self.loop.add(
             GenerateRequest(request_id, tuple(prompt), settings, 0, priority, salt, tenant), self.clock.now()
         )
+
+    def pool(self, request_id: str, prompt: list[int], priority: int = 0, **params: object) -> None:
+        """Add a prompt that is pooled."""
+        request = PoolRequest(request_id, tuple(prompt), PoolingParams(**params), priority)
+        self.loop.add(request, self.clock.now())
 
     def step(self, count: int = 1) -> None:
         for _ in range(count):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from noria.core.plan import Failure, NewRequest, Sampled, StepPlan, StepResult, Work
+from noria.config.pooling import PoolingParams
+from noria.core.plan import Failure, NewRequest, Numbers, Pooled, Sampled, StepPlan, StepResult, Work
+from noria.sampling.params import SamplingParams
 
 # (request id, all tokens so far) -> the next token
 NextToken = Callable[[str, Sequence[int]], int]
@@ -19,16 +22,23 @@ def history_token(request_id: str, tokens: Sequence[int], vocab_size: int = 50) 
     return value % vocab_size
 
 
+def numbers_of(tokens: Sequence[int]) -> Numbers:
+    """What is made of a prompt that is pooled."""
+    return Numbers((len(tokens),), array("f", tokens).tobytes())
+
+
 @dataclass
 class _Known:
     tokens: list[int]
     table: list[int]
-    num_computed: int
+    params: SamplingParams | PoolingParams
+    num_seen: int = 0  # of its positions, those computed for itself
 
 
 class LedgerRunner:
     """Keeps, for every slot, the history whose KV it would hold, and asserts that each computed token attends to
-    exactly its own history. Sampled tokens come from `next_token`.
+    exactly its own history. Sampled tokens come from `next_token`; of a prompt that is pooled it makes the tokens
+    themselves, as numbers.
 
     failing: request ids that fail when they next sample.
     """
@@ -59,17 +69,20 @@ class LedgerRunner:
         for move, content in zip(plan.moves, contents, strict=True):
             for offset, history in content.items():
                 self._slots[move.destination, offset] = history
-        sampled, failures = [], []
+        sampled, failures, pooled = [], [], []
         for work in plan.work:
             self._compute(work)
         for work in plan.work:
-            if not work.samples:
+            is_pooled = self._is_pooled(work)
+            if not work.samples and not is_pooled:
                 continue
             if work.request_id in self.failing:
                 failures.append(Failure(work.request_id, "made to fail"))
+            elif is_pooled:
+                pooled.append(Pooled(work.request_id, numbers_of(self._known[work.request_id].tokens)))
             else:
                 sampled.append(self._sample(work))
-        return StepResult(plan.step, tuple(sampled), (), tuple(failures))
+        return StepResult(plan.step, tuple(sampled), (), tuple(failures), tuple(pooled))
 
     @property
     def progress(self) -> int:
@@ -80,7 +93,7 @@ class LedgerRunner:
 
     def _arrive(self, arrival: NewRequest) -> None:
         assert arrival.request_id not in self._known, f"{arrival.request_id} arrived twice"
-        self._known[arrival.request_id] = _Known(list(arrival.token_ids), [], 0)
+        self._known[arrival.request_id] = _Known(list(arrival.token_ids), [], arrival.params)
 
     def _block(self, block: int) -> dict[int, tuple[int, ...]]:
         offsets = range(self.block_size)
@@ -93,11 +106,20 @@ class LedgerRunner:
         assert 0 < end <= len(known.tokens), f"{work} of {len(known.tokens)} known tokens"
         assert end <= len(known.table) * self.block_size, f"{work} has no slots for its tokens"
         history = tuple(known.tokens)
+        known.num_seen += work.num_new
+        assert known.num_seen == end or not known.params.needs_every_position, (
+            f"{work} was not computed whole"
+        )
         for position in range(work.num_computed):
             found = self._slots.get(self._slot(known, position))
             assert found == history[: position + 1], f"{work}: position {position} holds {found}"
         for position in range(work.num_computed, end):
             self._slots[self._slot(known, position)] = history[: position + 1]
+
+    def _is_pooled(self, work: Work) -> bool:
+        known = self._known[work.request_id]
+        ends = work.num_computed + work.num_new == len(known.tokens)
+        return ends and isinstance(known.params, PoolingParams)
 
     def _slot(self, known: _Known, position: int) -> tuple[int, int]:
         return known.table[position // self.block_size], position % self.block_size

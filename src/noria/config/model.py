@@ -57,6 +57,8 @@ class ModelConfig:
     windows: tuple[int, ...] = ()  # per layer: tokens a query may look back on, itself included; 0 is all
     eos_token_ids: tuple[int, ...] = ()
     bos_token_id: int | None = None
+    has_logits: bool = True  # it may lack an output over the vocabulary; then nothing can be generated
+    num_labels: int = 0  # of its classifier; 0: it has none
     extras: Mapping[str, Any] = field(
         default_factory=dict, hash=False
     )  # an installed architecture's own constants

@@ -73,10 +73,10 @@ class KVCacheManager:
         return self._find_shared(request) if self.is_shareable(request) else Hit()
 
     def is_shareable(self, request: Request) -> bool:
-        """Whether cached blocks may serve the request: one that asks for its prompt's log-probabilities must
-        compute every position to have their logits.
+        """Whether cached blocks may serve the request: one that wants something of each position must compute
+        them all.
         """
-        return self._registers and request.params.prompt_logprobs is None
+        return self._registers and not request.params.needs_every_position
 
     def admission_cost(self, hit: Hit, num_tokens: int) -> int:
         """Free blocks that go away when a request with this hit comes to hold `num_tokens`."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from noria.core.plan import TokenLogprobs
+from noria.core.plan import Numbers, TokenLogprobs
 
 
 class FinishReason(str, Enum):
-    STOP = "stop"  # an end-of-sequence or stop token was sampled
+    STOP = "stop"  # an end-of-sequence or stop token was sampled, or the prompt is pooled
     LENGTH = "length"  # max_tokens or the context's end
     ABORT = "abort"  # cancelled
     TIMEOUT = "timeout"  # its deadline passed
@@ -32,4 +32,5 @@ class Delta:
     finish: FinishReason | None = None
     stop_token_id: int | None = None  # the token that ended it, when finish is STOP
     num_cached_tokens: int = 0  # prompt tokens that came from the prefix cache
+    pooled: Numbers | None = None  # what was made of the prompt, when nothing is generated
     error: str | None = None  # what went wrong, in words for the user: when finish is ERROR or LOST

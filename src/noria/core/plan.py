@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from noria.config.pooling import PoolingParams
 from noria.sampling.params import SamplingParams
 
 
@@ -21,7 +22,7 @@ class NewRequest:
     request_id: str
     token_ids: tuple[int, ...]
     num_prompt: int
-    params: SamplingParams
+    params: SamplingParams | PoolingParams
     seed: int  # resolved: params.seed, or drawn by the client
 
 
@@ -102,8 +103,24 @@ class PromptLogprobs:
 
 
 @dataclass(frozen=True, slots=True)
+class Numbers:
+    """An array of float32, row-major and little-endian."""
+
+    shape: tuple[int, ...]
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Pooled:
+    """What was made of a prompt: [n] numbers, or [tokens, n] where each token's state counts by itself."""
+
+    request_id: str
+    numbers: Numbers
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
-    """A request that failed by its own fault: a logits processor raised, logits are not numbers."""
+    """A request that failed by its own fault: a logits processor raised, logits or states are not numbers."""
 
     request_id: str
     message: str
@@ -111,9 +128,12 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """Answer to a StepPlan. Each request whose work samples is in `sampled` or in `failures`."""
+    """Answer to a StepPlan. Each request whose work samples is in `sampled` or in `failures`; each one that is to be
+    pooled, in `pooled` or in `failures` once all of its prompt is computed.
+    """
 
     step: int
     sampled: tuple[Sampled, ...]
     prompt_logprobs: tuple[PromptLogprobs, ...] = ()
     failures: tuple[Failure, ...] = ()
+    pooled: tuple[Pooled, ...] = ()

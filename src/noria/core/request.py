@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from noria.config.pooling import PoolingParams
 from noria.config.tenant import ANYBODY, Tenant
 from noria.core.prefix import HashChain
 from noria.sampling.params import SamplingParams
+
+# What is wanted of a sequence. The scheduler knows of either no more than n, max_tokens and needs_every_position.
+Params = SamplingParams | PoolingParams
 
 # In every order of the scheduler, fixed from acceptance on; lower goes first.
 Place = tuple[float, int]
@@ -50,7 +54,7 @@ class Request:
         self,
         request_id: str,
         prompt_token_ids: Sequence[int],
-        params: SamplingParams,
+        params: Params,
         seed: int,
         chain: HashChain,
         claim: Claim = PLAIN_CLAIM,

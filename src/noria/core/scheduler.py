@@ -21,6 +21,7 @@ from noria.core.policies import Policies
 from noria.core.queue import RequestQueue
 from noria.core.request import Request
 from noria.core.tally import StepTally
+from noria.sampling.params import SamplingParams
 
 
 class Scheduler:
@@ -97,9 +98,7 @@ class Scheduler:
     def commit(self, plan: StepPlan, result: StepResult, now_s: float) -> list[Delta]:
         """Apply a step's results; returns the news, at most one delta a request."""
         assert result.step == plan.step, f"result of step {result.step} for plan {plan.step}"
-        sampled = {entry.request_id: entry for entry in result.sampled}
-        logprobs = {entry.request_id: entry for entry in result.prompt_logprobs}
-        failures = {entry.request_id: entry.message for entry in result.failures}
+        results = _Results(result)
         deltas: list[Delta] = []
         for work in plan.work:
             request = self.running.get(work.request_id)
@@ -107,10 +106,10 @@ class Scheduler:
             self.tally.count_computed(request, work.num_new)
             request.num_computed += work.num_new
             self.kv.register(request)
-            if request.id in failures:
-                deltas.append(self._fail(request, failures[request.id]))
+            if request.id in results.failures:
+                deltas.append(self._fail(request, results.failures[request.id]))
             else:
-                deltas += self._accept_results(request, work, sampled.get(request.id), logprobs, now_s)
+                deltas += self._accept_results(request, work, results, now_s)
         return deltas
 
     def take_tally(self) -> StepTally:
@@ -211,20 +210,23 @@ class Scheduler:
         request.life.num_preemptions += 1
         self.tally.preempted_ids.append(request.id)
 
-    def _accept_results(
-        self,
-        request: Request,
-        work: Work,
-        sampled: Sampled | None,
-        logprobs: dict[str, PromptLogprobs],
-        now_s: float,
-    ) -> list[Delta]:
-        fresh = _unsent(request, logprobs.get(request.id))
+    def _accept_results(self, request: Request, work: Work, results: _Results, now_s: float) -> list[Delta]:
+        fresh = _unsent(request, results.logprobs.get(request.id))
         if work.samples:
+            sampled = results.sampled.get(request.id)
             assert sampled is not None, f"request {request.id} was to sample and did not"
             return [self._append(request, sampled, fresh, now_s)]
         if request.num_computed == request.max_known:  # nothing was asked for beyond the prompt
-            return [self._finish(request, Delta(request.id, prompt_logprobs=fresh), FinishReason.LENGTH)]
+            pooled = results.pooled.get(request.id)
+            delta = Delta(
+                request.id,
+                prompt_logprobs=fresh,
+                pooled=pooled,
+                num_cached_tokens=request.life.num_cached,
+            )
+            return [
+                self._finish(request, delta, FinishReason.LENGTH if pooled is None else FinishReason.STOP)
+            ]
         return [Delta(request.id, prompt_logprobs=fresh)] if fresh else []
 
     def _append(
@@ -250,6 +252,7 @@ class Scheduler:
     def _cut(self, request: Request, token_ids: tuple[int, ...]) -> tuple[tuple[int, ...], int | None]:
         """The tokens up to the request's end, and the stop token that ends it, if one does."""
         params = request.params
+        assert isinstance(params, SamplingParams), f"request {request.id} sampled, with {params}"
         token_ids = token_ids[: request.max_known - request.num_known]
         first_stop = max(0, params.min_tokens - request.num_output)  # earlier tokens cannot end it
         for index, token_id in enumerate(token_ids[first_stop:], first_stop):
@@ -275,6 +278,16 @@ class Scheduler:
     def _end(self, request: Request, reason: FinishReason) -> None:
         self._policies.order.ended(request)
         self._finished.append((request, reason))
+
+
+class _Results:
+    """A step's results, by request."""
+
+    def __init__(self, result: StepResult) -> None:
+        self.sampled = {entry.request_id: entry for entry in result.sampled}
+        self.logprobs = {entry.request_id: entry for entry in result.prompt_logprobs}
+        self.failures = {entry.request_id: entry.message for entry in result.failures}
+        self.pooled = {entry.request_id: entry.numbers for entry in result.pooled}
 
 
 def _unsent(request: Request, news: PromptLogprobs | None) -> tuple[TokenLogprobs, ...]:

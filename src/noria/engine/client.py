@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from noria.config.errors import NoriaError
 from noria.core.outputs import Delta, FinishReason
-from noria.engine.messages import EngineStats, GenerateRequest
+from noria.engine.messages import EngineRequest, EngineStats
 
 if TYPE_CHECKING:
     from noria.engine.records import Recorder
@@ -32,7 +32,7 @@ def verdict_of(take: Callable[[], None]) -> Future[None]:
 class EngineClient(Protocol):
     """An engine, wherever it runs. All methods may be called from any thread and return at once."""
 
-    def submit(self, requests: Sequence[GenerateRequest], sink: Sink) -> Future[None]:
+    def submit(self, requests: Sequence[EngineRequest], sink: Sink) -> Future[None]:
         """Queue requests; each gets deltas through `sink` until one with a finish reason.
 
         The verdict is done once they are all queued. Else none of them is, and it raises RequestError for a request

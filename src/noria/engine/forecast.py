@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from noria.config.engine import SchedulerConfig
 from noria.core.outputs import FinishReason
+from noria.core.request import Params
 from noria.engine.messages import RequestRecord, StepRecord
 from noria.engine.pace import MIN_STEPS, PaceMeter
-from noria.sampling.params import SamplingParams
 
 _MEAN_WEIGHT = 1 / 32  # of a new request in the means
 _UNKNOWN_OUTPUT = 128.0  # tokens, until a request has ended
@@ -78,14 +78,15 @@ class Forecaster:
     def learn_request(self, record: RequestRecord) -> None:
         if record.finish not in (FinishReason.STOP, FinishReason.LENGTH):
             return
-        self._outputs.learn(record.num_output_tokens, record.finish is FinishReason.LENGTH)
+        if record.num_output_tokens:  # else it was to generate nothing
+            self._outputs.learn(record.num_output_tokens, record.finish is FinishReason.LENGTH)
         self._mean_prompt = _blend(self._mean_prompt, record.num_prompt_tokens)
         fresh = 1 - record.num_cached_tokens / record.num_prompt_tokens
         self._fresh_share = _blend(self._fresh_share, fresh)
 
-    def expected_output(self, params: SamplingParams, most: int) -> float:
+    def expected_output(self, params: Params, most: int) -> float:
         """Tokens that a request will generate which may generate `most`."""
-        return float(most) if params.ignore_eos else self._outputs.expected(most)
+        return float(most) if params.runs_to_limit else self._outputs.expected(most)
 
     def outlook(self, ahead: Ahead, num_seqs: int, num_prompt_tokens: int, output: float) -> Outlook | None:
         """Of num_seqs sequences with that many prompt tokens in all and `output` tokens each; None while too little

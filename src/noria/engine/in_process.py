@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 
 from noria.config.engine import EngineConfig
 from noria.config.errors import EngineError, RequestError
-from noria.core.acceptance import max_known_tokens
+from noria.core.acceptance import check_ability, max_known_tokens
 from noria.core.outputs import Delta, FinishReason
 from noria.engine.client import Sink, verdict_of
 from noria.engine.intake import Intake
 from noria.engine.loop import EngineLoop
-from noria.engine.messages import EngineStats, GenerateRequest
+from noria.engine.messages import EngineRequest, EngineStats
 from noria.engine.records import Recorder
 from noria.engine.sinks import Sinks
 from noria.sampling.validate import check_token_ids
@@ -29,7 +29,7 @@ LoopFactory = Callable[[Callable[[list[Delta]], None]], EngineLoop]
 
 @dataclass(frozen=True, slots=True)
 class _Arrivals:
-    requests: tuple[GenerateRequest, ...]
+    requests: tuple[EngineRequest, ...]
     sink: Sink
     submitted_s: float
     begin_by_s: float
@@ -69,14 +69,15 @@ class InProcessClient:
     def recorder(self) -> Recorder:
         return self._loop.recorder
 
-    def submit(self, requests: Sequence[GenerateRequest], sink: Sink) -> Future[None]:
+    def submit(self, requests: Sequence[EngineRequest], sink: Sink) -> Future[None]:
         return verdict_of(lambda: self._take(requests, sink))
 
-    def _take(self, requests: Sequence[GenerateRequest], sink: Sink) -> None:
+    def _take(self, requests: Sequence[EngineRequest], sink: Sink) -> None:
         for request in requests:
             check_token_ids(request.prompt_token_ids, self._config.model.vocab_size, "prompt")
             num_prompt = len(request.prompt_token_ids)
             max_known_tokens(num_prompt, request.params, self._config.scheduler.max_model_len)
+            check_ability(request.params, self._config.model)
         ids = [request.request_id for request in requests]
         with self._wake:
             if self._closed is not None:

@@ -16,7 +16,7 @@ from noria.config.tenant import Tenant
 from noria.core.acceptance import max_known_tokens
 from noria.core.outputs import Delta
 from noria.engine.forecast import Ahead, Forecaster
-from noria.engine.messages import GenerateRequest, RequestRecord, StepRecord
+from noria.engine.messages import EngineRequest, RequestRecord, StepRecord
 from noria.engine.quota import Quota
 from noria.engine.retry import retry_after
 
@@ -66,7 +66,7 @@ class Intake:
     def __contains__(self, request_id: str) -> bool:
         return request_id in self._entries
 
-    def take(self, requests: Sequence[GenerateRequest], now_s: float) -> float:
+    def take(self, requests: Sequence[EngineRequest], now_s: float) -> float:
         """Count in the sequences of one user's request; returns when they must have begun, or would be computed for
         nothing. Raises OverloadError, and counts nothing, when they are too much for now. Ids are new.
         """
@@ -124,7 +124,7 @@ class Intake:
                 f"{quota.num_requests} of {name!r} counted, {num_open} open"
             )
 
-    def _num_read(self, index: int, request: GenerateRequest) -> int:
+    def _num_read(self, index: int, request: EngineRequest) -> int:
         """Prompt tokens to be read for the sequence of that index: the copies of a prompt, n in a row, share them."""
         is_copy = self._shares_prompts and index % request.params.n
         return 0 if is_copy else len(request.prompt_token_ids)
@@ -154,7 +154,7 @@ class Intake:
         text = f"{self._queued_tokens} prompt tokens wait to be read; this server queues {most_tokens}."
         raise OverloadError(text, Refusal.QUEUED_TOKENS, retry_after(room_s))
 
-    def _check_deadline(self, requests: Sequence[GenerateRequest], num_prompt_tokens: int) -> float:
+    def _check_deadline(self, requests: Sequence[EngineRequest], num_prompt_tokens: int) -> float:
         """Refuse a request that the queue makes late: what is ahead and its own work are foretold to take more than
         USABLE_TIME of its time, and its own work alone is not. One that asks for too much in too little time is let
         in, for what it gets of its answer, unless its time is foretold to be over before it begins.
@@ -184,12 +184,12 @@ class Intake:
         mean_output = self._expected_output / num_live if num_live else 0.0
         return Ahead(num_live, self._queued_tokens, mean_output)
 
-    def _output_of(self, request: GenerateRequest) -> float:
+    def _output_of(self, request: EngineRequest) -> float:
         num_prompt = len(request.prompt_token_ids)
         most = max_known_tokens(num_prompt, request.params, self._max_model_len) - num_prompt
         return self._forecaster.expected_output(request.params, most)
 
-    def _enter(self, request: GenerateRequest, entry: _Entry) -> None:
+    def _enter(self, request: EngineRequest, entry: _Entry) -> None:
         self._entries[request.request_id] = entry
         self._num_queued += 1
         self._queued_tokens += entry.num_prompt

@@ -12,7 +12,7 @@ from noria.core.prefix import HashChain, Namespace
 from noria.core.request import Claim, Request
 from noria.core.scheduler import Scheduler
 from noria.engine.deadlines import Deadlines
-from noria.engine.messages import EngineStats, GenerateRequest
+from noria.engine.messages import EngineRequest, EngineStats
 from noria.engine.recording import StepTimes, request_record, step_record
 from noria.engine.records import Recorder
 from noria.engine.runner_api import Runner
@@ -49,7 +49,7 @@ class EngineLoop:
     def has_work(self) -> bool:
         return self.scheduler.has_work or bool(self._unpublished)
 
-    def add(self, message: GenerateRequest, submitted_s: float, begin_by_s: float = math.inf) -> None:
+    def add(self, message: EngineRequest, submitted_s: float, begin_by_s: float = math.inf) -> None:
         """Queue a request. submitted_s: its arrival, from which its deadline counts. begin_by_s: one with a deadline
         that has not begun by then ends as if it had passed. Raises RequestError if it can never be served.
         """

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
+from noria.config.pooling import PoolingParams
 from noria.config.tenant import ANYBODY, Tenant
 from noria.config.tokenizer import TokenizerSpec
 from noria.core.outputs import FinishReason
@@ -34,6 +35,24 @@ class GenerateRequest:
     cache_salt: str = ""
     tenant: Tenant = ANYBODY
     timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRequest:
+    """One prompt to be read, of which something is made: see PoolingParams. Its fields are those of GenerateRequest."""
+
+    request_id: str
+    prompt_token_ids: tuple[int, ...]
+    params: PoolingParams
+    priority: int = 0
+    cache_salt: str = ""
+    tenant: Tenant = ANYBODY
+    timeout_s: float | None = None
+
+    seed: ClassVar[int] = 0  # nothing is drawn
+
+
+EngineRequest = GenerateRequest | PoolRequest
 
 
 def expand_choices(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from noria.config.model import ModelConfig
 from noria.kernels.batch import Batch, Outputs
 from noria.kernels.ops import Backend, CacheShape, Program, Sampler
+from noria.models.heads import Heads
 from noria.models.registry import architecture, blamed
 from noria.models.rope import rope_table
 from noria.models.stored import StoredModel
@@ -15,8 +16,9 @@ from noria.models.stored import StoredModel
 class BuiltModel:
     """A model.Model: an architecture's forward, compiled by a backend that holds weights and KV."""
 
-    def __init__(self, config: ModelConfig, backend: Backend, program: Program) -> None:
+    def __init__(self, config: ModelConfig, backend: Backend, program: Program, heads: Heads) -> None:
         self.config = config
+        self.heads = heads
         self._backend = backend
         self._program = program
 
@@ -51,4 +53,4 @@ def build_model(stored: StoredModel, backend: Backend, max_model_len: int) -> Bu
     with blamed(config):
         model = architecture(config)(config, stored, backend.packer, rope)
         program = backend.compile(model.forward)
-    return BuiltModel(config, backend, program)
+    return BuiltModel(config, backend, program, getattr(model, "heads", Heads()))

@@ -8,12 +8,14 @@ from typing import Protocol
 from noria.config.model import ModelConfig
 from noria.kernels.batch import Batch, Outputs
 from noria.kernels.ops import Sampler
+from noria.models.heads import Heads
 
 
 class Model(Protocol):
     """A model with its weights and its paged KV cache."""
 
     config: ModelConfig
+    heads: Heads
 
     @property
     def sampler(self) -> Sampler: ...

@@ -16,7 +16,7 @@ Share = tuple[RequestState, Work]
 def build_batch(shares: Sequence[Share], block_size: int) -> Batch:
     """The batch of these shares, in their order. Each state has already advanced over its work.
 
-    Logit rows of a share: its prompt rows (RequestState.num_prompt_rows), then the last if it samples.
+    Which rows of a share are wanted, and as what, its state's duty says.
     """
     starts = np.array([work.num_computed for _, work in shares], dtype=np.int32)
     counts = np.array([work.num_new for _, work in shares], dtype=np.int32)
@@ -33,8 +33,8 @@ def build_batch(shares: Sequence[Share], block_size: int) -> Batch:
         query_starts=query_starts,
         context_lens=context_lens,
         block_tables=tables,
-        logit_rows=_logit_rows(shares, query_starts),
-        hidden_rows=np.zeros(0, dtype=np.int32),
+        logit_rows=_rows(query_starts, [state.duty.logit_offsets(work) for state, work in shares]),
+        hidden_rows=_rows(query_starts, [state.duty.hidden_offsets(work) for state, work in shares]),
     )
 
 
@@ -52,10 +52,8 @@ def _block_tables(shares: Sequence[Share], context_lens: np.ndarray, block_size:
     return tables
 
 
-def _logit_rows(shares: Sequence[Share], query_starts: np.ndarray) -> np.ndarray:
-    rows: list[int] = []
-    for (state, work), start in zip(shares, query_starts.tolist(), strict=False):
-        rows.extend(range(start, start + state.num_prompt_rows(work)))
-        if work.samples:
-            rows.append(start + work.num_new - 1)
+def _rows(query_starts: np.ndarray, offsets: Sequence[Sequence[int]]) -> np.ndarray:
+    """offsets: of each share, from its first row."""
+    starts = query_starts[:-1].tolist()
+    rows = [start + offset for start, wanted in zip(starts, offsets, strict=True) for offset in wanted]
     return np.array(rows, dtype=np.int32)

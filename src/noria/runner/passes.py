@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from noria.core.plan import Failure, PromptLogprobs, Sampled, StepResult, Work
+from noria.core.plan import Failure, Pooled, PromptLogprobs, Sampled, StepResult, Work
+from noria.runner.duties import Duty
 from noria.runner.inputs import Share
-from noria.runner.state import RequestState
 
 # Rows of logits for prompt log-probabilities that a pass makes: 50 MB for a vocabulary of 49,152.
 MAX_PROMPT_ROWS = 256
@@ -22,11 +22,11 @@ def split_into_passes(shares: Sequence[Share], max_prompt_rows: int = MAX_PROMPT
     passes: list[list[Share]] = [[]]
     number, room = 0, max_prompt_rows
     for state, work in shares:
-        if state.num_prompt_rows(work) == 0:
+        if state.duty.num_prompt_rows(work) == 0:
             passes[0].append((state, work))
             continue
-        for piece in _pieces(state, work, room, max_prompt_rows):
-            num_rows = state.num_prompt_rows(piece)
+        for piece in _pieces(state.duty, work, room, max_prompt_rows):
+            num_rows = state.duty.num_prompt_rows(piece)
             if num_rows > room:
                 number, room = number + 1, max_prompt_rows
             if number == len(passes):
@@ -36,11 +36,11 @@ def split_into_passes(shares: Sequence[Share], max_prompt_rows: int = MAX_PROMPT
     return passes
 
 
-def _pieces(state: RequestState, work: Work, room: int, max_rows: int) -> list[Work]:
+def _pieces(duty: Duty, work: Work, room: int, max_rows: int) -> list[Work]:
     """The work in pieces: the first of at most `room` prompt rows, the others of at most `max_rows`."""
     pieces: list[Work] = []
     rest, limit = work, room or max_rows
-    while state.num_prompt_rows(rest) > limit:
+    while duty.num_prompt_rows(rest) > limit:
         pieces.append(replace(rest, num_new=limit, samples=False))
         rest = replace(
             rest, num_computed=rest.num_computed + limit, num_new=rest.num_new - limit, new_blocks=()
@@ -56,6 +56,7 @@ def join_results(step: int, results: Sequence[StepResult]) -> StepResult:
     failures: dict[str, Failure] = {}
     logprobs: dict[str, PromptLogprobs] = {}
     sampled: list[Sampled] = []
+    pooled: list[Pooled] = []
     for result in results:
         for failure in result.failures:
             failures.setdefault(failure.request_id, failure)
@@ -64,9 +65,11 @@ def join_results(step: int, results: Sequence[StepResult]) -> StepResult:
             joined = entry if known is None else replace(known, logprobs=known.logprobs + entry.logprobs)
             logprobs[entry.request_id] = joined
         sampled += result.sampled
+        pooled += result.pooled
     return StepResult(
         step,
         tuple(entry for entry in sampled if entry.request_id not in failures),
         tuple(entry for entry in logprobs.values() if entry.request_id not in failures),
         tuple(failures.values()),
+        tuple(pooled),
     )

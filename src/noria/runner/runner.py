@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 
 from noria.config.errors import EngineError
+from noria.config.pooling import PoolingParams
 from noria.core.plan import NewRequest, StepPlan, StepResult
 from noria.models.model import Model
+from noria.runner.duties import Duty, Generating, PoolingDuty
 from noria.runner.inputs import Share, build_batch
 from noria.runner.passes import join_results, split_into_passes
-from noria.runner.results import read_logits
+from noria.runner.reader import Reader
 from noria.runner.state import RequestState
 from noria.runner.worker import Worker
 
@@ -78,12 +80,26 @@ class ModelRunner:
     def _run_pass(self, step: int, shares: Sequence[Share]) -> StepResult:
         for state, work in shares:
             state.advance(work, self._block_size)
-        logits = self._model.forward(build_batch(shares, self._block_size)).logits
-        assert logits.shape[1] == self._vocab_size, f"{logits.shape=} but {self._vocab_size=}"
-        return read_logits(step, shares, logits, self._model.sampler)
+        outputs = self._model.forward(build_batch(shares, self._block_size))
+        width = outputs.logits.shape[1]
+        assert width in (0, self._vocab_size), f"rows of {width} logits but {self._vocab_size=}"
+        reader = Reader(outputs, self._model.sampler)
+        for state, work in shares:
+            state.duty.read(state.request_id, work, state.tokens.view(), reader)
+        result = reader.result(step)
+        for sampled in result.sampled:
+            self._states[sampled.request_id].tokens.extend(sampled.token_ids)
+        return result
 
     def _admit(self, request: NewRequest) -> None:
         assert request.request_id not in self._states, f"{request.request_id} arrives but is here already"
-        self._states[request.request_id] = RequestState(
-            request, self._eos_token_ids, self._vocab_size, self._model.sampler
+        self._states[request.request_id] = RequestState(request, self._vocab_size, self._duty_of(request))
+
+    def _duty_of(self, request: NewRequest) -> Duty:
+        params = request.params
+        if isinstance(params, PoolingParams):
+            return PoolingDuty(params, request.num_prompt, self._model.heads)
+        sampled = self._model.sampler.admit(
+            params, request.seed, request.token_ids, request.num_prompt, self._eos_token_ids
         )
+        return Generating(params, sampled, request.num_prompt)

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from noria.core.plan import NewRequest, Work
-from noria.kernels.ops import SampledRequest, Sampler
-from noria.sampling.params import SamplingParams
+from noria.runner.duties import Duty
 
 
 class IntList:
@@ -43,15 +42,12 @@ class IntList:
 
 
 class RequestState:
-    """One request: its tokens, its blocks, and the sampler's handle on it.
+    """One request: its tokens, its blocks, and what it wants of the model's rows.
 
-    # [0, num_computed) has KV in `blocks`; [num_computed, len(tokens)) is known and has none yet;
-    # of the tokens, [0, num_prompt) is the prompt
+    # [0, num_computed) has KV in `blocks`; [num_computed, len(tokens)) is known and has none yet
     """
 
-    def __init__(
-        self, request: NewRequest, eos_token_ids: Sequence[int], vocab_size: int, sampler: Sampler
-    ) -> None:
+    def __init__(self, request: NewRequest, vocab_size: int, duty: Duty) -> None:
         known = len(request.token_ids)
         assert 0 < request.num_prompt <= known, (
             f"{request.request_id}: {request.num_prompt=} of {known} tokens"
@@ -62,11 +58,7 @@ class RequestState:
             f"{request.request_id}: {lowest=} {highest=} {vocab_size=}"
         )
         self.request_id = request.request_id
-        self.num_prompt = request.num_prompt
-        self.params: SamplingParams = request.params
-        self.sampled: SampledRequest = sampler.admit(
-            request.params, request.seed, request.token_ids, request.num_prompt, eos_token_ids
-        )
+        self.duty = duty
         self.blocks = IntList()
         self.num_computed: int | None = None  # None until the first work says what the prefix cache had
 
@@ -82,13 +74,3 @@ class RequestState:
         assert end <= room, f"{work}, but the blocks hold {room} tokens"
         assert not work.samples or end == known, f"{work} samples before the last of {known=} tokens"
         self.num_computed = end
-
-    def num_prompt_rows(self, work: Work) -> int:
-        """How many positions of this share have the logits of a prompt token whose logprob is asked for.
-
-        They are its first positions: position p tells of token p + 1, the prompt's last of none in the prompt.
-        """
-        if self.params.prompt_logprobs is None:
-            return 0
-        end = min(work.num_computed + work.num_new, self.num_prompt - 1)
-        return max(0, end - work.num_computed)

@@ -98,6 +98,16 @@ class SamplingParams:
     def is_greedy(self) -> bool:
         return self.temperature == 0.0
 
+    @property
+    def runs_to_limit(self) -> bool:
+        """Whether the model cannot end the output by itself."""
+        return self.ignore_eos
+
+    @property
+    def needs_every_position(self) -> bool:
+        """Whether its prompt must be computed from its first token on: what the prefix cache has are no logits."""
+        return self.prompt_logprobs is not None
+
 
 # name -> (kind, lowest, highest, lowest is allowed); highest None: no bound
 _RANGES: dict[str, tuple[type, float, float | None, bool]] = {

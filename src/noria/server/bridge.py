@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from noria.config.errors import NoriaError
 from noria.core.outputs import Delta, FinishReason
 from noria.engine.client import EngineClient
-from noria.engine.messages import GenerateRequest
+from noria.engine.messages import EngineRequest
 
 _ENGINE_ID = re.compile(r"(.+)\.[\d-]+", re.DOTALL)
 _PREFIX = re.compile(r"[a-z]+[-_]")  # that a protocol puts before a client's own id
@@ -98,7 +98,7 @@ class Bridge:
         """Requests of clients with sequences among those."""
         return len(set(self._inboxes.values()))
 
-    async def submit(self, requests: Sequence[GenerateRequest], inbox: Inbox) -> None:
+    async def submit(self, requests: Sequence[EngineRequest], inbox: Inbox) -> None:
         """Queue sequences whose deltas go to `inbox`. Raises RequestError and EngineError as the engine does.
 
         Whoever gives up waiting takes its sequences along.

@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from noria.engine.messages import GenerateRequest, RequestRecord
+from noria.config.pooling import PoolingParams
+from noria.engine.messages import EngineRequest, RequestRecord
 
 if TYPE_CHECKING:
     from noria.server.tracing import RequestTrace
@@ -37,8 +38,10 @@ def attributes_of(trace: RequestTrace) -> dict[str, Value]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _asked(sequences: Sequence[GenerateRequest]) -> dict[str, Value | None]:
+def _asked(sequences: Sequence[EngineRequest]) -> dict[str, Value | None]:
     params = sequences[0].params
+    if isinstance(params, PoolingParams):
+        return {"gen_ai.embeddings.dimension.count": params.dimensions}
     return {
         "gen_ai.request.max_tokens": params.max_tokens,
         "gen_ai.request.temperature": params.temperature,
@@ -64,7 +67,7 @@ def _answered(trace: RequestTrace) -> dict[str, Value | None]:
     }
 
 
-def _used(sequences: Sequence[GenerateRequest], records: dict[str, RequestRecord]) -> dict[str, Value | None]:
+def _used(sequences: Sequence[EngineRequest], records: dict[str, RequestRecord]) -> dict[str, Value | None]:
     # A prompt counts once, however many choices it has: choices of a prompt follow each other.
     firsts = [request.request_id for request in sequences[:: sequences[0].params.n]]
     prompts = [records[name] for name in firsts if name in records]

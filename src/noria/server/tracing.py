@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from noria.core.outputs import FinishReason
 from noria.engine.client import EngineClient, Sink
-from noria.engine.messages import EngineStats, GenerateRequest, RequestRecord, StepRecord
+from noria.engine.messages import EngineRequest, EngineStats, RequestRecord, StepRecord
 from noria.engine.records import Recorder
 from noria.server.middleware import HttpLayer
 from noria.server.span_attributes import attributes_of
@@ -53,7 +53,7 @@ class RequestTrace:
     ended_ns: int | None = None
     status: int = 0
     is_stream: bool = False
-    sequences: list[GenerateRequest] = field(default_factory=list)
+    sequences: list[EngineRequest] = field(default_factory=list)
     records: dict[str, RequestRecord] = field(default_factory=dict)
 
     @property
@@ -89,7 +89,7 @@ class Tracing:
         parent = {name: headers[name] for name in ("traceparent", "tracestate") if name in headers}
         return RequestTrace(operation, self._model, parent, time.time_ns())
 
-    def submitted(self, requests: Sequence[GenerateRequest]) -> None:
+    def submitted(self, requests: Sequence[EngineRequest]) -> None:
         """These sequences belong to the request that is being handled."""
         trace = _current.get()
         if trace is None:
@@ -165,7 +165,7 @@ class TracedClient:
     def recorder(self) -> Recorder:
         return self._client.recorder
 
-    def submit(self, requests: Sequence[GenerateRequest], sink: Sink) -> Future[None]:
+    def submit(self, requests: Sequence[EngineRequest], sink: Sink) -> Future[None]:
         self._tracing.submitted(requests)
         return self._client.submit(requests, sink)
 

@@ -14,9 +14,17 @@ from hypothesis import strategies as st
 
 from noria.config import errors
 from noria.config.errors import NoriaError, OverloadError, Refusal, RequestError
+from noria.config.pooling import Finish, Head, Pooling, PoolingParams
 from noria.core.outputs import Delta, FinishReason
 from noria.core.plan import TokenLogprobs
-from noria.engine.messages import GenerateRequest, RequestRecord, StepRecord, expand_choices
+from noria.engine.messages import (
+    EngineRequest,
+    GenerateRequest,
+    PoolRequest,
+    RequestRecord,
+    StepRecord,
+    expand_choices,
+)
 from noria.engine.remote import wire
 from noria.sampling.params import SamplingParams
 
@@ -53,8 +61,28 @@ requests = st.builds(
 )
 
 
-@given(st.lists(requests, max_size=3))
-def test_requests_arrive_as_they_were_submitted(submitted: list[GenerateRequest]) -> None:
+pool_params = st.builds(
+    PoolingParams,
+    pooling=st.sampled_from(Pooling),
+    head=st.sampled_from(Head),
+    finish=st.sampled_from(Finish),
+    token_ids=st.lists(ids, max_size=3).map(tuple),
+    dimensions=st.none() | st.integers(1, 99),
+    num_first=st.integers(0, 9),
+)
+pool_requests = st.builds(
+    PoolRequest,
+    request_id=texts,
+    prompt_token_ids=st.lists(ids, max_size=5).map(tuple),
+    params=pool_params,
+    priority=st.integers(-9, 9),
+    cache_salt=texts,
+    timeout_s=st.none() | st.floats(0.1, 99),
+)
+
+
+@given(st.lists(requests | pool_requests, max_size=3))
+def test_requests_arrive_as_they_were_submitted(submitted: list[EngineRequest]) -> None:
     content = wire.encode(wire.Submit(7, 8, wire.packed(submitted)))
     command = wire.decode_command(content)
     assert isinstance(command, wire.Submit)
@@ -63,7 +91,7 @@ def test_requests_arrive_as_they_were_submitted(submitted: list[GenerateRequest]
 
 
 def test_a_request_without_anything_stated_sends_no_parameter() -> None:
-    assert wire.packed([GenerateRequest("a", (1,), SamplingParams(), 0)]).params == ({},)
+    assert wire.packed([GenerateRequest("a", (1,), SamplingParams(), 0)]).params == (("generate", {}),)
 
 
 def test_what_requests_share_crosses_once_and_is_shared_again() -> None:
@@ -86,15 +114,21 @@ def test_what_requests_share_crosses_once_and_is_shared_again() -> None:
 
 def test_every_sampling_parameter_but_code_can_cross() -> None:
     sent = wire.packed([GenerateRequest("a", (1,), SamplingParams(max_tokens=3), 0)])
-    assert sent.params == ({"max_tokens": 3},)
+    assert sent.params == (("generate", {"max_tokens": 3}),)
     names = {item.name for item in fields(SamplingParams)}
-    assert names - set(wire._PARAMS) == {"logits_processors"}
+    assert names - set(wire.KINDS["generate"].defaults) == {"logits_processors"}
     with pytest.raises(RequestError) as refused:
         wire.packed([GenerateRequest("a", (1,), SamplingParams(logits_processors=(lambda *_: None,)), 0)])
     assert refused.value.param == "logits_processors"
 
 
-PLAIN: dict[Any, st.SearchStrategy[Any]] = {int: counts, float: numbers, str: texts, type(None): st.none()}
+PLAIN: dict[Any, st.SearchStrategy[Any]] = {
+    int: counts,
+    float: numbers,
+    str: texts,
+    bytes: st.binary(max_size=8),
+    type(None): st.none(),
+}
 
 
 def values(hint: Any) -> st.SearchStrategy[Any]:

@@ -13,7 +13,7 @@ from noria.config.errors import EngineError, NoriaError, RequestError
 from noria.core.outputs import Delta, FinishReason
 from noria.engine.client import Sink, verdict_of
 from noria.engine.facts import read_facts
-from noria.engine.messages import EngineFacts, EngineStats, GenerateRequest
+from noria.engine.messages import EngineFacts, EngineRequest, EngineStats
 from noria.engine.records import Recorder
 from noria.engine.remote import wire
 from noria.engine.remote.line import Line
@@ -69,7 +69,7 @@ class RemoteClient:
         """Waits until an engine takes requests, for the first time."""
         await self._linked.wait()
 
-    def submit(self, requests: Sequence[GenerateRequest], sink: Sink) -> Future[None]:
+    def submit(self, requests: Sequence[EngineRequest], sink: Sink) -> Future[None]:
         link = self._link
         if link is None or not link.is_welcome:
             return verdict_of(_refuse)
@@ -113,13 +113,13 @@ class RemoteClient:
             return False
         return True
 
-    def _check_names(self, requests: Sequence[GenerateRequest]) -> None:
+    def _check_names(self, requests: Sequence[EngineRequest]) -> None:
         # The engine would refuse them too, but their news is told apart here.
         for request in requests:
             if self._sinks.knows(request.request_id):
                 raise RequestError(f"request id {request.request_id!r} is in use", "request_id")
 
-    def _forget_refused(self, verdict: Future[None], requests: Sequence[GenerateRequest]) -> None:
+    def _forget_refused(self, verdict: Future[None], requests: Sequence[EngineRequest]) -> None:
         if verdict.exception() is not None:
             for request in requests:
                 self._sinks.forget(request.request_id)

@@ -14,15 +14,16 @@ a new one begins and what the old one asked for is over.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from typing import Any, get_type_hints
 
 import msgspec
 
 from noria.config import errors
 from noria.config.errors import NoriaError, RequestError
+from noria.config.pooling import PoolingParams
 from noria.core.outputs import Delta, FinishReason
-from noria.engine.messages import GenerateRequest, RequestRecord, StepRecord
+from noria.engine.messages import EngineRequest, GenerateRequest, PoolRequest, RequestRecord, StepRecord
 from noria.sampling.params import SamplingParams
 
 
@@ -39,11 +40,11 @@ class Packed(msgspec.Struct, frozen=True):
     """Requests as they cross. What they share, as the choices of one prompt do, is there once.
 
     requests: the fields of each; prompt_token_ids and params are places in prompts and params.
-    params: of each what differs from the defaults.
+    params: of each its kind, of KINDS, and what differs from that one's defaults. The request is of that kind too.
     """
 
     prompts: tuple[tuple[int, ...], ...]
-    params: tuple[dict[str, Any], ...]
+    params: tuple[tuple[str, dict[str, Any]], ...]
     requests: tuple[dict[str, Any], ...]
 
 
@@ -145,13 +146,36 @@ decode_command = msgspec.msgpack.Decoder(Command).decode
 decode_message = msgspec.msgpack.Decoder(Message).decode
 DecodeError = msgspec.DecodeError
 
-_DEFAULTS = SamplingParams()
 _SHARED = ("prompt_token_ids", "params")
-_KINDS = {name: kind for name, kind in get_type_hints(GenerateRequest).items() if name not in _SHARED}
-_PARAMS = tuple(item.name for item in fields(SamplingParams) if item.name != "logits_processors")
 
 
-def packed(requests: Sequence[GenerateRequest]) -> Packed:
+@dataclass(frozen=True)
+class _Kind:
+    """What is asked of the engine: a class of requests and that of their parameters, which has defaults."""
+
+    request: type[EngineRequest]
+    params: type[SamplingParams] | type[PoolingParams]
+    stays: frozenset[str] = frozenset()  # parameters that are code and cannot cross
+    fields: dict[str, Any] = field(init=False)
+    defaults: dict[str, Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        hints = get_type_hints(self.request)
+        names = [item.name for item in fields(self.request) if item.name not in _SHARED]
+        object.__setattr__(self, "fields", {name: hints[name] for name in names})
+        params = self.params()
+        names = [item.name for item in fields(params) if item.name not in self.stays]
+        object.__setattr__(self, "defaults", {name: getattr(params, name) for name in names})
+
+
+KINDS = {
+    "generate": _Kind(GenerateRequest, SamplingParams, frozenset({"logits_processors"})),
+    "pool": _Kind(PoolRequest, PoolingParams),
+}
+_NAMES = {kind.params: name for name, kind in KINDS.items()}
+
+
+def packed(requests: Sequence[EngineRequest]) -> Packed:
     """Raises RequestError for what cannot cross: code."""
     prompts = {id(request.prompt_token_ids): request.prompt_token_ids for request in requests}
     params = {id(request.params): request.params for request in requests}
@@ -161,7 +185,7 @@ def packed(requests: Sequence[GenerateRequest]) -> Packed:
         tuple(prompts.values()),
         tuple(_stated(one) for one in params.values()),
         tuple(
-            {name: getattr(request, name) for name in _KINDS}
+            {name: getattr(request, name) for name in KINDS[_NAMES[type(request.params)]].fields}
             | {
                 "prompt_token_ids": prompt_places[id(request.prompt_token_ids)],
                 "params": params_places[id(request.params)],
@@ -171,24 +195,33 @@ def packed(requests: Sequence[GenerateRequest]) -> Packed:
     )
 
 
-def _stated(params: SamplingParams) -> dict[str, Any]:
-    if params.logits_processors:
-        raise RequestError("logits_processors work in the engine's own process alone", "logits_processors")
-    stated = {name: getattr(params, name) for name in _PARAMS}
-    return {name: value for name, value in stated.items() if value != getattr(_DEFAULTS, name)}
+def _stated(params: SamplingParams | PoolingParams) -> tuple[str, dict[str, Any]]:
+    name = _NAMES[type(params)]
+    for code in KINDS[name].stays:
+        if getattr(params, code):
+            raise RequestError(f"{code} work in the engine's own process alone", code)
+    stated = {item: getattr(params, item) for item in KINDS[name].defaults}
+    return name, {item: value for item, value in stated.items() if value != KINDS[name].defaults[item]}
 
 
-def unpacked(sent: Packed) -> tuple[GenerateRequest, ...]:
+def unpacked(sent: Packed) -> tuple[EngineRequest, ...]:
     """The reverse of `packed`: what was shared is shared again."""
-    params = [SamplingParams(**stated) for stated in sent.params]
-    return tuple(
-        GenerateRequest(
-            prompt_token_ids=sent.prompts[content["prompt_token_ids"]],
-            params=params[content["params"]],
-            **{name: msgspec.convert(content[name], kind) for name, kind in _KINDS.items()},
-        )
-        for content in sent.requests
-    )
+    kinds = [KINDS[name] for name, _ in sent.params]
+    params = [_built(KINDS[name].params, stated) for name, stated in sent.params]
+    requests: list[EngineRequest] = []
+    for content in sent.requests:
+        kind = kinds[content["params"]]
+        own = {name: msgspec.convert(content[name], hint) for name, hint in kind.fields.items()}
+        prompt = sent.prompts[content["prompt_token_ids"]]
+        made: Any = kind.request
+        requests.append(made(prompt_token_ids=prompt, params=params[content["params"]], **own))
+    return tuple(requests)
+
+
+def _built(kind: Any, stated: dict[str, Any]) -> Any:
+    if kind is SamplingParams:  # which takes what is stated as it comes, and checks it
+        return SamplingParams(**stated)
+    return msgspec.convert(stated, kind)
 
 
 def sent_error(error: NoriaError) -> SentError:
