@@ -101,6 +101,21 @@ ROOMS = {
         may=("noria.engine", *_PLAIN_CORE, "noria.core.acceptance", _CONFIG, "noria.tokenize", *_PARAMS),
         never=("noria.core.scheduler", "noria.runner", "noria.models", "noria.server"),
     ),
+    "capacity": Row(
+        "the real scheduler, a priced runner",
+        may=(
+            "noria.core",
+            _CONFIG,
+            "noria.engine.intake",
+            "noria.engine.making",
+            "noria.engine.messages",
+            "noria.engine.records",
+            "noria.engine.run_log",
+            "noria.sampling.params",
+        ),
+        never=("noria.runner", "noria.models", "noria.kernels", "noria.server"),
+        outside=("msgspec", "numpy", "scipy"),
+    ),
     "cli": Row("puts everything together", may=EVERYTHING),
     "": Row("the package's front", may=EVERYTHING),
 }

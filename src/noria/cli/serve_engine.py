@@ -12,11 +12,13 @@ from noria.cli.starting import no_collections, share_interpreter
 from noria.config.report import late_rows, notices, render, startup_table
 from noria.config.resolved import Resolved
 from noria.config.serving import ServeOptions
-from noria.engine.build import load_engine, start_engine
+from noria.engine.build import Engine, load_engine, start_engine
+from noria.engine.client import EngineClient
 from noria.engine.facts import engine_facts, write_facts
 from noria.engine.opening import OpenedModel, open_model
 from noria.engine.remote.host import EngineHost
 from noria.engine.remote.page import Page
+from noria.engine.run_log import RunLog
 from noria.offline.progress import bytes_progress
 
 log = logging.getLogger("noria.engine")
@@ -46,11 +48,12 @@ def serve_engine(options: ServeOptions, page: Page, directory: str, orders: int)
         engine = start_engine(loaded, options.queue, page.put_stats)
     if is_first:
         print(render(late_rows(engine.resolved), startup_table(engine.resolved)), file=sys.stderr)
-    host = EngineHost(engine.client, page, directory)
+    client = _logged(engine, options.server.observing.run_log, incarnation)
+    host = EngineHost(client, page, directory)
     try:
         host.run(orders)
     finally:
-        engine.client.shutdown()
+        client.shutdown()
     host.close()
     return 0
 
@@ -68,3 +71,11 @@ def _wait_for_quiet(page: Page) -> None:
     deadline_s = time.monotonic() + _PREPARING_S
     while not page.are_apis_prepared() and time.monotonic() < deadline_s:
         time.sleep(_LOOK_EVERY_S)
+
+
+def _logged(engine: Engine, path: str | None, incarnation: int) -> EngineClient:
+    """The client through which to submit."""
+    if path is None:
+        return engine.client
+    own_path = path if incarnation == 1 else f"{path}.{incarnation}"
+    return RunLog(engine.client, engine.resolved.config, __version__, own_path)

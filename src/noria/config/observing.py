@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from noria.config.option import SWITCH, check_values, option
+from noria.config.option import PATH, SWITCH, check_values, option
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,13 @@ class ObservingOptions:
         "Address that takes OpenTelemetry traces over HTTP, as http://127.0.0.1:4318/v1/traces; a span for each "
         "request that generates goes there, without any text. Needs noria[otel]; OTEL_* settings hold.",
         default_words="no traces",
+    )
+    run_log: str | None = option(
+        None,
+        "File that takes down every step and every request as JSON lines, without any token or text: what noria "
+        "simulate replays and noria calibrate learns from. An engine that was restarted writes FILE.2, FILE.3, ...",
+        PATH,
+        default_words="nothing is taken down",
     )
 
     def __post_init__(self) -> None:

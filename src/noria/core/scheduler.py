@@ -27,7 +27,7 @@ from noria.sampling.params import SamplingParams
 class Scheduler:
     """Plans steps and commits their results. Single-threaded; time comes in as an argument.
 
-    eos_token_ids: end an output unless its params say ignore_eos.
+    eos_token_ids: end an output unless its params say ignore_eos. num_accepted: requests so far.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Scheduler:
         self._finished: list[tuple[Request, FinishReason]] = []  # since they were last taken
         self._departures: list[str] = []  # requests the runner knows and must forget
         self._num_steps = 0
-        self._num_accepted = 0
+        self.num_accepted = 0
 
     @property
     def has_work(self) -> bool:
@@ -54,10 +54,10 @@ class Scheduler:
         """Queue a request. Raises RequestError if it can never be served."""
         request.max_known = max_known_tokens(request.num_prompt, request.params, self._config.max_model_len)
         request.arrival_s = now_s
-        request.place = self._policies.order.place(request, self._num_accepted)
+        request.place = self._policies.order.place(request, self.num_accepted)
         self.waiting.push(request)
         self.tally.arrived_ids.append(request.id)
-        self._num_accepted += 1
+        self.num_accepted += 1
 
     def cancel(self, request_id: str, finish: FinishReason) -> Delta | None:
         """End a request in whatever state it is and free its blocks; None if it is not here."""

@@ -17,12 +17,10 @@ from noria.config.resolved import Choice, Resolved
 from noria.config.serving import QueueOptions
 from noria.config.step_budget import settle_step
 from noria.core.clock import MonotonicClock
-from noria.core.kv import KVCacheManager
 from noria.core.outputs import Delta
-from noria.core.policies import choose_policies
-from noria.core.scheduler import Scheduler
 from noria.engine.in_process import InProcessClient
 from noria.engine.loop import EngineLoop
+from noria.engine.making import make_loop
 from noria.engine.messages import EngineStats
 from noria.engine.opening import OpenedModel
 from noria.engine.records import Recorder
@@ -168,12 +166,6 @@ def loop_factory(
     """Makes the loop of a real engine over any runner, once it is known what takes the deltas."""
 
     def make(publish: Callable[[list[Delta]], None]) -> EngineLoop:
-        scheduler = Scheduler(
-            config.scheduler,
-            choose_policies(config.scheduler),
-            KVCacheManager(config.cache),
-            config.model.eos_token_ids,
-        )
-        return EngineLoop(scheduler, runner, MonotonicClock(), Recorder(), config.model_name, publish)
+        return make_loop(config, runner, MonotonicClock(), Recorder(), publish)
 
     return make

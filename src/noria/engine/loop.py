@@ -122,8 +122,8 @@ class EngineLoop:
             self._publish(deltas)
 
     def _record(self, plan: StepPlan, times: StepTimes) -> None:
-        tally = self.scheduler.take_tally()
         if plan.work:  # else it only told the runner whom to forget
+            tally = self.scheduler.take_tally()
             self._num_steps += 1
             changed = self.scheduler.kv.take_changes()
             self.recorder.record_step(step_record(plan, times, tally, self.stats(), changed))
@@ -135,4 +135,6 @@ class EngineLoop:
             self._deadlines.forget(request.id)
             self._latest_starts.forget(request.id)
             changed = self.scheduler.kv.take_changes()
-            self.recorder.record_request(request_record(request, finish, now_s, changed))
+            self.recorder.record_request(
+                request_record(request, finish, now_s, self.scheduler.num_accepted, changed)
+            )

@@ -161,4 +161,5 @@ class RequestRecord:
     max_tokens: int | None
     n: int
     finish: FinishReason
+    num_accepted: int = 0  # requests that the engine had accepted when it ended
     changed_blocks: tuple[tuple[int, int], ...] = ()  # as in StepRecord: of one that ended between steps

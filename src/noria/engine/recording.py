@@ -68,9 +68,9 @@ def step_record(
 
 
 def request_record(
-    request: Request, finish: FinishReason, now_s: float, changed_blocks: BlockChanges
+    request: Request, finish: FinishReason, now_s: float, num_accepted: int, changed_blocks: BlockChanges
 ) -> RequestRecord:
-    """Record of a request that has just ended."""
+    """Record of a request that has just ended. num_accepted: requests that the engine has accepted so far."""
     life = request.life
     return RequestRecord(
         request_id=request.id,
@@ -87,5 +87,6 @@ def request_record(
         max_tokens=request.params.max_tokens,
         n=request.params.n,
         finish=finish,
+        num_accepted=num_accepted,
         changed_blocks=changed_blocks,
     )

@@ -1,0 +1,55 @@
+"""A runner that computes nothing: its steps take the time that a model foretells, on a virtual clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from noria.capacity.arrivals import Arrival
+from noria.capacity.features import features_of
+from noria.capacity.noise import Noise
+from noria.capacity.step_model import Regime, StepModel
+from noria.core.clock import VirtualClock
+from noria.core.plan import Sampled, StepPlan, StepResult, Work
+
+
+class SimRunner:
+    """Satisfies noria.engine.runner_api.Runner.
+
+    num_steps, num_foreign: steps so far, and those of them that lie outside of what the model was learnt from.
+    """
+
+    def __init__(
+        self, model: StepModel, noise: Noise, clock: VirtualClock, arrivals: Mapping[str, Arrival]
+    ) -> None:
+        """arrivals: by request id, those that have been submitted; somebody else adds to it."""
+        self.num_steps = 0
+        self.num_foreign = 0
+        self._model = model
+        self._noise = noise
+        self._clock = clock
+        self._arrivals = arrivals
+
+    @property
+    def progress(self) -> int:
+        return self.num_steps
+
+    def launch(self, plan: StepPlan) -> StepPlan:
+        return plan
+
+    def collect(self, pending: StepPlan) -> StepResult:
+        if pending.work:
+            self._take_time(pending.work)
+        return StepResult(pending.step, tuple(self._sampled(work) for work in pending.work if work.samples))
+
+    def shutdown(self) -> None:
+        """There is nothing to stop."""
+
+    def _take_time(self, work: tuple[Work, ...]) -> None:
+        features = features_of(work)
+        self._clock.advance(self._model.seconds(features) * self._noise.factor(Regime.of(features)))
+        self.num_steps += 1
+        self.num_foreign += not self._model.box.holds(features)
+
+    def _sampled(self, work: Work) -> Sampled:
+        token = self._arrivals[work.request_id].token_after(work.num_computed + work.num_new)
+        return Sampled(work.request_id, (token,))

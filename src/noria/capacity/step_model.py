@@ -1,0 +1,115 @@
+"""How long a step takes: the sum of what its tokens, logits and attention take, each learnt from measured steps."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from noria.capacity.features import Box, StepFeatures
+
+# Where the cost of one more row of a matrix product may change: register tiles fill up, caches overflow.
+TOKEN_KNOTS = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    6,
+    8,
+    12,
+    16,
+    24,
+    32,
+    48,
+    64,
+    96,
+    128,
+    192,
+    256,
+    384,
+    512,
+    768,
+    1024,
+    2048,
+    4096,
+)
+SAMPLED_KNOTS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+class Regime(str, Enum):
+    """What kinds of work a step holds: their times scatter differently."""
+
+    PREFILL = "prefill"
+    MIXED = "mixed"
+    DECODE = "decode"
+
+    @staticmethod
+    def of(features: StepFeatures) -> Regime:
+        if features.num_tokens == features.num_seqs:
+            return Regime.DECODE
+        return Regime.MIXED if features.decode_context else Regime.PREFILL
+
+
+@dataclass(frozen=True)
+class Ramp:
+    """A function of a count that never falls: linear between knots, and beyond the last as before it.
+
+    rises: what it gains from each knot to the next, and then by one more.
+    """
+
+    knots: tuple[int, ...]
+    rises: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        heights = np.cumsum((0.0, *self.rises[:-1])).tolist()
+        object.__setattr__(self, "_heights", heights)
+
+    def __call__(self, count: int) -> float:
+        place = bisect_right(self.knots, count) - 1
+        heights: list[float] = self._heights  # type: ignore[attr-defined]
+        low = self.knots[place]
+        if place == len(self.knots) - 1:
+            return heights[place] + self.rises[place] * (count - low)
+        return heights[place] + self.rises[place] * (count - low) / (self.knots[place + 1] - low)
+
+
+def ramp_columns(knots: Sequence[int], counts: np.ndarray) -> np.ndarray:
+    """[n, len(knots)]: how far each count has gone from each knot to the next; the last: how far beyond it."""
+    edges = np.array([*knots, np.inf])
+    lengths = np.append(np.diff(edges[:-1]), 1.0)
+    gone: np.ndarray = np.clip(counts[:, None] - edges[:-1], 0.0, edges[1:] - edges[:-1]) / lengths
+    return gone
+
+
+@dataclass(frozen=True)
+class StepModel:
+    """Predicts the seconds from a step's start to the next one's, for one model, its settings and its machine.
+
+    fixed_s: of every step. tokens, sampled: of that many rows. seq_s, chunk_pair_s, decode_pair_s: of a sequence, and
+    of each earlier token that a token of a chunk, or a single one, attends to.
+    residuals: by regime, logarithms of measured over predicted time in the order in which they were measured.
+    box: where it was measured.
+    """
+
+    fixed_s: float
+    tokens: Ramp
+    sampled: Ramp
+    seq_s: float
+    chunk_pair_s: float
+    decode_pair_s: float
+    residuals: dict[Regime, tuple[float, ...]]
+    box: Box
+
+    def seconds(self, features: StepFeatures) -> float:
+        return (
+            self.fixed_s
+            + self.tokens(features.num_tokens)
+            + self.sampled(features.num_sampled)
+            + self.seq_s * features.num_seqs
+            + self.chunk_pair_s * features.chunk_context
+            + self.decode_pair_s * features.decode_context
+        )

@@ -1,0 +1,169 @@
+"""Everything that a run's decisions followed from, in a file: what `noria simulate` replays and learns from.
+
+JSON, an object a line, in the order in which it happened; `type` says what it is:
+
+    engine   first of all: the settled settings
+    step     a StepRecord: which requests computed how much, and what it took
+    ended    a sequence: its RequestRecord, its limits, what ended it, and digests of its blocks; no token and no text
+
+Digests tell which blocks of two sequences were alike, and are keyed by a secret that nobody keeps: no prompt can be
+guessed from them.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from noria.config.engine import EngineConfig
+from noria.config.errors import ConfigError
+from noria.config.tenant import Tenant
+from noria.core.outputs import Delta, FinishReason
+from noria.core.prefix import HashChain, Namespace
+from noria.engine.client import EngineClient, Sink
+from noria.engine.messages import EngineStats, GenerateRequest, RequestRecord, StepRecord
+from noria.engine.records import Recorder
+
+_DIGEST_BYTES = 8
+
+
+class EngineEntry(msgspec.Struct, frozen=True, tag="engine"):
+    version: str
+    config: EngineConfig
+
+
+class StepEntry(msgspec.Struct, frozen=True, tag="step"):
+    record: StepRecord
+
+
+class EndedEntry(msgspec.Struct, frozen=True, tag="ended"):
+    """A sequence. max_tokens, prompt_logprobs, timeout_s: as they were asked for.
+
+    by_token: a token ended it. digests: of its full blocks in order, prompt and output, in hexadecimal.
+    """
+
+    record: RequestRecord
+    max_tokens: int | None
+    prompt_logprobs: int | None
+    tenant: Tenant
+    timeout_s: float | None
+    by_token: bool
+    digests: tuple[str, ...]
+
+
+Entry = EngineEntry | StepEntry | EndedEntry
+
+
+@dataclass(slots=True)
+class _Open:
+    """A sequence that has not ended. It is written when both its record and its last delta are here."""
+
+    request: GenerateRequest
+    sink: Sink
+    output_ids: list[int] = field(default_factory=list)
+    record: RequestRecord | None = None
+    last: Delta | None = None
+
+
+class RunLog:
+    """An EngineClient that writes down what goes through it, and a RecordListener."""
+
+    def __init__(self, client: EngineClient, config: EngineConfig, version: str, path: str) -> None:
+        """Raises ConfigError where the file cannot be written; one that is there is replaced."""
+        self._client = client
+        self._block_size = config.cache.block_size
+        self._secret = os.urandom(16).hex()
+        self._encoder = msgspec.json.Encoder()
+        self._open: dict[str, _Open] = {}
+        self._lock = threading.Lock()  # guards the open sequences, which come from any thread
+        try:
+            self._file = open(path, "wb")  # noqa: SIM115 - open as long as the engine is
+        except OSError as error:
+            raise ConfigError(f"the run log {path} cannot be written: {error.strerror}") from error
+        self._write(EngineEntry(version, config))
+        client.recorder.add_listener(self)
+
+    def submit(self, requests: Sequence[GenerateRequest], sink: Sink) -> Future[None]:
+        with self._lock:
+            fresh = [request for request in requests if request.request_id not in self._open]
+            self._open.update((request.request_id, _Open(request, sink)) for request in fresh)
+        verdict = self._client.submit(requests, self._deliver)
+        verdict.add_done_callback(lambda done: self._settle(done, fresh))
+        return verdict
+
+    def cancel(self, request_ids: Sequence[str], finish: FinishReason = FinishReason.ABORT) -> None:
+        self._client.cancel(request_ids, finish)
+
+    def stats(self) -> EngineStats:
+        return self._client.stats()
+
+    @property
+    def recorder(self) -> Recorder:
+        return self._client.recorder
+
+    def shutdown(self) -> None:
+        self._client.shutdown()
+        self._file.close()
+
+    def on_step(self, record: StepRecord) -> None:
+        self._write(StepEntry(replace(record, changed_blocks=())))
+
+    def on_request(self, record: RequestRecord) -> None:
+        opened = self._open.get(record.request_id)
+        if opened is not None:
+            opened.record = replace(record, changed_blocks=())
+            self._close(opened)
+
+    def _settle(self, verdict: Future[None], requests: Sequence[GenerateRequest]) -> None:
+        if verdict.exception() is not None:
+            with self._lock:
+                for request in requests:
+                    del self._open[request.request_id]
+
+    def _deliver(self, deltas: Sequence[Delta]) -> None:
+        """The sink of every sequence: hands each its own, as the engine would."""
+        groups: dict[int, tuple[Sink, list[Delta]]] = {}
+        for delta in deltas:
+            opened = self._open[delta.request_id]
+            opened.output_ids += delta.token_ids
+            groups.setdefault(id(opened.sink), (opened.sink, []))[1].append(delta)
+            if delta.finish is not None:
+                opened.last = delta
+                self._close(opened)
+        for sink, news in groups.values():
+            sink(news)
+
+    def _close(self, opened: _Open) -> None:
+        if opened.record is None or opened.last is None:
+            return
+        request, params = opened.request, opened.request.params
+        with self._lock:
+            del self._open[request.request_id]
+        self._write(
+            EndedEntry(
+                opened.record,
+                params.max_tokens,
+                params.prompt_logprobs,
+                request.tenant,
+                request.timeout_s,
+                opened.last.stop_token_id is not None,
+                self._digests(request, opened.output_ids),
+            )
+        )
+
+    def _digests(self, request: GenerateRequest, output_ids: Sequence[int]) -> tuple[str, ...]:
+        token_ids = [*request.prompt_token_ids, *output_ids]
+        chain = HashChain(Namespace(self._secret, salt=request.cache_salt), self._block_size)
+        return tuple(
+            chain.digest(index, token_ids)[:_DIGEST_BYTES].hex()
+            for index in range(len(token_ids) // self._block_size)
+        )
+
+    def _write(self, entry: Entry) -> None:
+        """On the engine's thread, but for the first."""
+        self._file.write(self._encoder.encode(entry) + b"\n")
