@@ -78,6 +78,16 @@ ROOMS = {
         "backends are interchangeable and tested by one suite",
         may=(_CONFIG, "noria.sampling", "noria.core.plan"),
     ),
+    "inspecting": Row(
+        "looks into a model without an engine",
+        may=(_CONFIG, "noria.kernels", "noria.models"),
+        never=("noria.core", "noria.engine", "noria.server"),
+    ),
+    "rules": Row(
+        "decoding rules of a user, each in a process of its own",
+        may=(_CONFIG, "noria.sampling.rule", "noria.sampling.token_masks", "noria.tokenize"),
+        never=("noria.core.scheduler", "noria.runner", "noria.models", "noria.server"),
+    ),
     "loaders": Row("name maps belong to the model", may=(_CONFIG,), never=("noria.models", "noria.runner")),
     "sampling": Row("usable on any logits, from any room", may=("noria.core.plan", _CONFIG)),
     "tokenize": Row("text and token ids, no engine", may=(_CONFIG, "noria.sampling.params")),

@@ -166,17 +166,40 @@ class Recorder {
   void run(nb::handle batch, Rows logits, Rows hidden) {
     const StepArrays arrays(batch);
     const Step step = arrays.view();
-    StepArrays::need("logits", logits.shape(0), step.num_logit_rows);
-    StepArrays::need("a row of logits", logits.shape(1), num_logits());
-    StepArrays::need("hidden", hidden.shape(0), step.num_hidden_rows);
-    StepArrays::need("a row of hidden", hidden.shape(1), hidden_width());
-    const StepOutputs outputs{logits.data(), hidden.data()};
+    const StepOutputs outputs = fitting(step, logits, hidden);
     const nb::gil_scoped_release released;
     check_step(step, plan_);
     plan_.run(step, outputs);
   }
 
+  void watch(nb::handle batch, Rows logits, Rows hidden, const nb::callable& after) {
+    const StepArrays arrays(batch);
+    const Step step = arrays.view();
+    const StepOutputs outputs = fitting(step, logits, hidden);
+    check_step(step, plan_);
+    num_rows_watched_ = step.num_tokens;
+    plan_.watch(step, outputs, [&after](size_t index) { after(index); });
+    num_rows_watched_ = 0;
+  }
+
+  void read(int buffer, Rows out) const {
+    if (num_rows_watched_ == 0) throw std::invalid_argument("no step is watched");
+    StepArrays::need("out", out.shape(0), num_rows_watched_);
+    StepArrays::need("a row of out", out.shape(1), width_of(buffer));
+    plan_.read(buffer, num_rows_watched_, out.data());
+  }
+
+  int64_t width_of(int buffer) const { return plan_.width_of(buffer); }
+
  private:
+  StepOutputs fitting(const Step& step, const Rows& logits, const Rows& hidden) const {
+    StepArrays::need("logits", logits.shape(0), step.num_logit_rows);
+    StepArrays::need("a row of logits", logits.shape(1), num_logits());
+    StepArrays::need("hidden", hidden.shape(0), step.num_hidden_rows);
+    StepArrays::need("a row of hidden", hidden.shape(1), hidden_width());
+    return {logits.data(), hidden.data()};
+  }
+
   struct Kept {
     Norm norm;
     std::optional<Qkv> qkv;
@@ -190,6 +213,7 @@ class Recorder {
 
   Plan plan_;
   std::vector<Kept> kept_;
+  int num_rows_watched_ = 0;
 };
 
 KvKind kind_of(const std::string& dtype) {
@@ -256,7 +280,12 @@ void bind_plan(nb::module_& module) {
       .def_prop_ro("op_times", &Recorder::op_times,
                    "(name, seconds) of each op in the last step, waiting for the slowest thread included.")
       .def("run", &Recorder::run, nb::arg("batch"), nb::arg("logits"), nb::arg("hidden"),
-           "One step; lets the interpreter go on. logits: [R, num_logits]; hidden: [P, hidden_width].");
+           "One step; lets the interpreter go on. logits: [R, num_logits]; hidden: [P, hidden_width].")
+      .def("watch", &Recorder::watch, nb::arg("batch"), nb::arg("logits"), nb::arg("hidden"), nb::arg("after"),
+           "One step as in run, which tells `after` the index of each op that has run.")
+      .def("read", &Recorder::read, nb::arg("buffer"), nb::arg("out"),
+           "Within `after`: what a buffer holds, to out [T, width_of(buffer)].")
+      .def("width_of", &Recorder::width_of, nb::arg("buffer"));
 }
 
 }  // namespace noria

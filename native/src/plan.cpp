@@ -194,35 +194,63 @@ void Plan::hidden(int x, const RmsNorm& norm) {
 
 void Plan::run(const Step& step, const StepOutputs& outputs) {
   const std::lock_guard<std::mutex> lock(one_step_);
+  prepare(step, outputs);
+  run_ops(step, 0, ops_.size());
+}
+
+void Plan::watch(const Step& step, const StepOutputs& outputs, const std::function<void(size_t)>& after) {
+  const std::lock_guard<std::mutex> lock(one_step_);
+  prepare(step, outputs);
+  for (size_t index = 0; index < ops_.size(); ++index) {
+    run_ops(step, index, index + 1);
+    after(index);
+  }
+}
+
+void Plan::prepare(const Step& step, const StepOutputs& outputs) {
   has_run_ = true;
   outputs_ = outputs;
   place_buffers();
   for (const auto& one : windows_) one->plan.make(step, one->heads, one->window, pool_.num_threads());
   for (const auto& op : ops_) op->prepare(step);
   ended_.resize(ops_.size() + 1);
+}
+
+void Plan::run_ops(const Step& step, size_t first, size_t end) {
   struct Context {
     const Step* step;
     Plan* plan;
-  } context{&step, this};
+    size_t first, end;
+  } context{&step, this, first, end};
   pool_.run(
       [](void* data, int thread_index, int num_threads) {
         const Context& context = *static_cast<Context*>(data);
         const Walker walker{&context.plan->pool_, context.step, thread_index, num_threads};
-        context.plan->walk(walker);
+        context.plan->walk(walker, context.first, context.end);
       },
       &context);
 }
 
-void Plan::walk(const Walker& walker) {
+void Plan::walk(const Walker& walker, size_t first, size_t end) {
   // One thread keeps the time: every op ends in a barrier.
   const bool keeps_time = walker.index == 0;
-  if (keeps_time) ended_[0] = std::chrono::steady_clock::now();
-  for (size_t index = 0; index < ops_.size(); ++index) {
+  if (keeps_time) ended_[first] = std::chrono::steady_clock::now();
+  for (size_t index = first; index < end; ++index) {
     ops_[index]->run(walker);
     if (keeps_time) {
       ended_[index + 1] = std::chrono::steady_clock::now();
       ++num_ops_run_;
     }
+  }
+}
+
+void Plan::read(int buffer, int64_t num_rows, float* out) const {
+  need(width_of(buffer) > 0 && buffers_[buffer]->slot != nullptr, "buffer " + number(buffer) + " holds nothing yet");
+  const Buffer& from = *buffers_[buffer];
+  if (from.as_floats) {
+    std::copy_n(from.floats(), num_rows * from.width, out);
+  } else if (from.as_quants) {
+    dequantise_rows(from.quants(num_rows), num_rows, out);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -110,12 +111,20 @@ class Plan {
   // In all steps so far; moves while a step is under way.
   int64_t num_ops_run() const { return num_ops_run_; }
 
-  // outputs: logits [R, num_logits], hidden [P, hidden_width]. The step must be valid (check_step). Throws OutOfMemory. Steps come one after another: a
-  // second caller waits for the first. No op can be recorded after the first step.
+  // outputs: logits [R, num_logits], hidden [P, hidden_width]. The step must be valid (check_step). Throws OutOfMemory.
+  // Steps come one after another: a second caller waits for the first. No op can be recorded after the first step.
   void run(const Step& step, const StepOutputs& outputs);
 
+  // The same, and `after` is called with the index of each op once it has run. For looking into a model: every op is a
+  // run of the pool of its own. What `after` throws ends the step.
+  void watch(const Step& step, const StepOutputs& outputs, const std::function<void(size_t)>& after);
+  // Within `after`: rows [T, width_of(buffer)] that the last op wrote or read, to out.
+  void read(int buffer, int64_t num_rows, float* out) const;
+
  private:
-  void walk(const Walker& walker);
+  void prepare(const Step& step, const StepOutputs& outputs);
+  void run_ops(const Step& step, size_t first, size_t end);
+  void walk(const Walker& walker, size_t first, size_t end);
   Buffer& used(int index, int64_t width);
   Buffer& used_floats(int index, int64_t width);
   Buffer& made(int64_t width);

@@ -53,4 +53,14 @@ void norm_quantise_rows(const FloatRows& x, const RmsNorm& norm, int64_t begin, 
   gemm_table().norm_quantise_rows(x, norm, begin, end, out);
 }
 
+void dequantise_rows(const QuantRows& rows, int64_t num_rows, float* out) {
+  // Of every four shorts, the middle two have changed places.
+  static constexpr int kPlaces[4] = {0, 2, 1, 3};
+  for (int64_t index = 0; index < num_rows * rows.k; ++index) {
+    const bool is_bytes = rows.form == RowForm::kBytes;
+    const int code = is_bytes ? rows.bytes[index] : rows.shorts[index / 4 * 4 + kPlaces[index % 4]];
+    out[index] = rows.scales[index / kScaleGroup] * static_cast<float>(code);
+  }
+}
+
 }  // namespace noria

@@ -55,4 +55,7 @@ void rms_norm_rows(const FloatRows& x, const RmsNorm& norm, int64_t begin, int64
 void quantise_rows(const FloatRows& x, int64_t begin, int64_t end, const QuantRows& out);
 void norm_quantise_rows(const FloatRows& x, const RmsNorm& norm, int64_t begin, int64_t end, const QuantRows& out);
 
+// The numbers that rows stand for, to out [num_rows][k]. For looking at them: no kernel needs it.
+void dequantise_rows(const QuantRows& rows, int64_t num_rows, float* out);
+
 }  // namespace noria

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from noria.cli.command import Command
 from noria.config.generating import ChatCommandOptions, GenerateOptions
-from noria.config.option import check_values, option
+from noria.config.inspecting import InspectOptions
+from noria.config.option import SWITCH, check_values, option
 from noria.config.serving import ServeOptions
 from noria.loaders.pull import DEFAULT_MODEL, KNOWN_MODELS
 
@@ -48,6 +49,18 @@ examples:
   NORIA_CACHE=/data/noria noria pull smollm2
 """
 
+_INSPECT_EXAMPLES = """\
+examples:
+  noria inspect                            the small default model: every tensor and its memory
+  noria inspect ./my-model --compare       where native and reference ops first differ
+  noria inspect ./my-model --against my_package.plain:load
+"""
+
+_PLUGINS_EXAMPLES = """\
+examples:
+  noria plugins                            what is there, and what is broken
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class PullOptions:
@@ -69,6 +82,23 @@ class PullCommandOptions:
     """Everything asked of `noria pull`."""
 
     pull: PullOptions = field(default_factory=PullOptions)
+
+
+@dataclass(frozen=True, slots=True)
+class PluginsOptions:
+    TITLE: ClassVar[str] = "Output"
+
+    json: bool = option(False, "Print a JSON list instead of a table.", SWITCH)
+
+    def __post_init__(self) -> None:
+        check_values(self)
+
+
+@dataclass(frozen=True, slots=True)
+class PluginsCommandOptions:
+    """Everything asked of `noria plugins`."""
+
+    plugins: PluginsOptions = field(default_factory=PluginsOptions)
 
 
 COMMANDS = (
@@ -104,5 +134,23 @@ COMMANDS = (
         examples=_PULL_EXAMPLES,
         options=PullCommandOptions,
         module="noria.cli.pull",
+    ),
+    Command(
+        name="inspect",
+        summary="show what a model is made of, and where two ways to compute it differ",
+        description="Show the shape, stored kind and memory of every tensor of a model. With --compare or --against, "
+        "run a prompt op by op in two ways and show where they first differ; the exit status is then 1.",
+        examples=_INSPECT_EXAMPLES,
+        options=InspectOptions,
+        module="noria.cli.inspect",
+    ),
+    Command(
+        name="plugins",
+        summary="list architectures and decoding rules, those of installed packages included",
+        description="List the architectures and decoding rules that there are. Each is imported; what cannot be used "
+        "is shown with the reason, and the exit status is then 1.",
+        examples=_PLUGINS_EXAMPLES,
+        options=PluginsCommandOptions,
+        module="noria.cli.plugins",
     ),
 )

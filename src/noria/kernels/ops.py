@@ -22,6 +22,7 @@ from noria.kernels.batch import Batch, Outputs
 
 if TYPE_CHECKING:
     from noria.core.plan import TokenLogprobs
+    from noria.kernels.observing import Saw
     from noria.sampling.logprobs import Asked
     from noria.sampling.nonfinite import SamplingFault
     from noria.sampling.params import SamplingParams
@@ -271,6 +272,10 @@ class Backend(Protocol):
 
     def compile(self, forward: Forward) -> Program:
         """Called once, after the last weight was packed."""
+        ...
+
+    def watch(self, forward: Forward, batch: Batch, saw: Saw) -> None:
+        """Compile and run on one batch, telling what each op wrote. Not for serving."""
         ...
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:

@@ -78,12 +78,22 @@ class NameMap:
     names: Names
 
     def file_name(self, name: str) -> str:
-        """What the file calls the tensor with the logical `name`."""
+        """What the file calls the tensor with the logical `name`. ModelError for one that it has no word for."""
+        found = self.find(name)
+        if found is None:
+            raise ModelError(
+                f"the architecture {self.config.architecture!r} does not say what its tensor {name!r} is called in "
+                f"{self.format}"
+            )
+        return found
+
+    def find(self, name: str) -> str | None:
+        """As file_name; None for a tensor that such files never hold."""
         names = self.names.tensors
         if not name.startswith("layers."):
-            return names[name]
+            return names.get(name)
         _, layer, part, *kind = name.split(".")
-        return names[part].format(layer) + "".join(kind)
+        return names[part].format(layer) + "".join(kind) if part in names else None
 
     def is_derived(self, file_name: str) -> bool:
         """Whether a stored tensor carries nothing that the configuration does not say."""

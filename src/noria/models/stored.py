@@ -85,6 +85,10 @@ class StoredModel:
     def vector(self, name: str) -> np.ndarray:
         return self.floats(name)
 
+    def file_name(self, name: str) -> str:
+        """What the file calls the tensor with the logical `name`."""
+        return self._names.file_name(name)
+
     def where(self, name: str) -> str:
         """The tensor for a message: its file and its name there."""
         return f"{self._file.path}: tensor {self._names.file_name(name)}"
@@ -122,7 +126,7 @@ class StoredModel:
         missing = [name for name in expected if name not in file.tensors]
         if missing:
             hint = "; its configuration says the output is not tied" if "head" in shapes else ""
-            hint = hint if self._names.file_name("head") in missing else ""
+            hint = hint if self._names.find("head") in missing else ""
             raise ModelError(f"{file.path}: {_listed('tensor', missing)} missing{hint}")
         for name, shape in expected.items():
             found = tuple(file.tensors[name].shape)
@@ -131,7 +135,7 @@ class StoredModel:
                     f"{file.path}: tensor {name} has the shape {_shape(found)}; "
                     f"its configuration calls for {_shape(shape)}"
                 )
-        spare = {self._names.file_name("head")} if self.config.tie_word_embeddings else set()
+        spare = {self._names.find("head")} if self.config.tie_word_embeddings else set()
         unknown = [
             n for n in file.tensors if n not in expected and n not in spare and not self._names.is_derived(n)
         ]
@@ -175,8 +179,8 @@ def _settled_config(file: ModelFile, names: NameMap) -> ModelConfig:
     A GGUF file has no setting for it: an output matrix that is there is meant. Elsewhere a configuration that
     says tied allows a stored copy of the embedding, but no other matrix.
     """
-    head, embedding = names.file_name("head"), names.file_name("embedding")
-    if not file.config.tie_word_embeddings or head not in file.tensors:
+    head, embedding = names.find("head"), names.file_name("embedding")
+    if not file.config.tie_word_embeddings or head is None or head not in file.tensors:
         return file.config
     if file.format == "gguf":
         return replace(file.config, tie_word_embeddings=False)

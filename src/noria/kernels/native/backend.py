@@ -14,6 +14,7 @@ from noria.kernels.native.packing import NativePacker
 from noria.kernels.native.recording import RecordingOps
 from noria.kernels.native.sampling import NativeSampler
 from noria.kernels.native.support import model_obstacle
+from noria.kernels.observing import ObservedOps, OpCall, Saw
 from noria.kernels.ops import BackendOptions, Forward
 
 
@@ -47,6 +48,24 @@ class NativeBackend:
         forward(RecordingOps(plan))
         return NativeProgram(plan)
 
+    def watch(self, forward: Forward, batch: Batch, saw: Saw) -> None:
+        plan = _native.Plan(self._pool, self._cache)
+        calls: list[tuple[OpCall, int | None]] = []
+        forward(ObservedOps(RecordingOps(plan), lambda *call: calls.append(call)))
+        logits, hidden = _blank_outputs(plan, batch)
+        ends = {"lm_head": logits, "hidden": hidden}
+
+        def after(index: int) -> None:
+            call, buffer = calls[index]
+            if call.name in ends:
+                saw(call, ends[call.name])
+                return
+            rows = np.empty((len(batch.token_ids), plan.width_of(buffer)), np.float32)
+            plan.read(buffer, rows)
+            saw(call, rows[:, : call.width])
+
+        plan.watch(batch, logits, hidden, after)
+
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
         for source, destination in pairs:
             self._cache.copy_block(source, destination)
@@ -71,7 +90,11 @@ class NativeProgram:
 
     def run(self, batch: Batch) -> Outputs:
         """ValueError for a batch that does not fit the model or its cache."""
-        logits = np.empty((len(batch.logit_rows), self._plan.num_logits), np.float32)
-        hidden = np.empty((len(batch.hidden_rows), self._plan.hidden_width), np.float32)
+        logits, hidden = _blank_outputs(self._plan, batch)
         self._plan.run(batch, logits, hidden)
         return Outputs(logits, hidden)
+
+
+def _blank_outputs(plan: _native.Plan, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+    logits = np.empty((len(batch.logit_rows), plan.num_logits), np.float32)
+    return logits, np.empty((len(batch.hidden_rows), plan.hidden_width), np.float32)

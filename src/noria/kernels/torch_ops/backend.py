@@ -9,7 +9,8 @@ import torch
 
 from noria.config.errors import ConfigError
 from noria.kernels.batch import Batch, Outputs
-from noria.kernels.ops import BackendOptions, Forward
+from noria.kernels.observing import ObservedOps, OpCall, Saw
+from noria.kernels.ops import BackendOptions, Ending, Forward, Ops
 from noria.kernels.torch_ops.cache import KvCache
 from noria.kernels.torch_ops.packing import TorchPacker
 from noria.kernels.torch_ops.safe_rows import safe_rows
@@ -52,6 +53,17 @@ class TorchBackend:
             safe = Safe(safe_rows(survey.panel_shapes, num_threads), tiles)
         return TorchProgram(forward, self._cache, safe, self._options)
 
+    def watch(self, forward: Forward, batch: Batch, saw: Saw) -> None:
+        num_tokens = len(batch.token_ids)
+
+        def told(call: OpCall, buffer: torch.Tensor) -> None:
+            saw(call, buffer[:num_tokens].cpu().numpy().copy())
+
+        def observed(ops: Ops) -> Ending:
+            return forward(ObservedOps(ops, told))
+
+        self.compile(forward).run_as(observed, batch)
+
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
         self._cache.copy_blocks(pairs)
 
@@ -71,9 +83,13 @@ class TorchProgram:
         self.progress = 0
 
     def run(self, batch: Batch) -> Outputs:
+        return self.run_as(self._forward, batch)
+
+    def run_as(self, forward: Forward, batch: Batch) -> Outputs:
+        """With another forward than the one compiled, which must do the same products."""
         # Both settings belong to the calling thread, and the engine's is not the one that built the model.
         with torch.inference_mode(), torch_threads(self._num_threads):
-            ending = self._forward(TorchOps(batch, self._cache, self._safe, self._scratch))
+            ending = forward(TorchOps(batch, self._cache, self._safe, self._scratch))
             hidden = ending.hidden.cpu().numpy()
             logits = _NO_LOGITS if ending.logits is None else ending.logits.cpu().numpy()
         self.progress += 1
