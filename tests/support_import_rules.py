@@ -91,6 +91,7 @@ ROOMS = {
     "loaders": Row("name maps belong to the model", may=(_CONFIG,), never=("noria.models", "noria.runner")),
     "sampling": Row("usable on any logits, from any room", may=("noria.core.plan", _CONFIG)),
     "tokenize": Row("text and token ids, no engine", may=(_CONFIG, "noria.sampling.params")),
+    "parsers": Row("text in, parts out, whoever wrote the text", may=(_CONFIG,), outside=STANDARD_LIBRARY),
     "server": Row(
         "tested with a fake engine",
         may=(
@@ -102,13 +103,22 @@ ROOMS = {
             *_PLAIN_CORE,
             _CONFIG,
             "noria.tokenize",
+            "noria.parsers",
             *_PARAMS,
         ),
         never=("noria.core.scheduler", "noria.runner", "noria.models"),
     ),
     "offline": Row(
         "a user of the engine like the server, without the web",
-        may=("noria.engine", *_PLAIN_CORE, "noria.core.acceptance", _CONFIG, "noria.tokenize", *_PARAMS),
+        may=(
+            "noria.engine",
+            *_PLAIN_CORE,
+            "noria.core.acceptance",
+            _CONFIG,
+            "noria.tokenize",
+            "noria.parsers",
+            *_PARAMS,
+        ),
         never=("noria.core.scheduler", "noria.runner", "noria.models", "noria.server"),
     ),
     "capacity": Row(

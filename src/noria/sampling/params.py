@@ -36,6 +36,9 @@ class SamplingParams:
     bad_words: texts that the output must not hold, as far as tokens go: the tokenizer's own spelling of each, at
         the start of a text and within it, is never completed. A word spelt in other tokens is not found.
     bad_word_ids: the same in token ids; the clients of the engine fill it in (`tokenize.bad_words`).
+    thinking_token_budget: most tokens of reasoning before the end marker is forced; None: no bound. Reasoning counts
+        from behind reasoning_begin_ids, or from the output's start where there are none (the prompt ends with them).
+    reasoning_begin_ids, reasoning_end_ids: its markers; the clients of the engine that know the model fill them in.
     seed: with a seed, outputs repeat; the random number of a position depends on (seed, position) alone.
     stop: strings that end the output; left out of it unless include_stop_str_in_output.
     stop_token_ids: token ids that end the output, besides the model's end-of-sequence tokens.
@@ -63,6 +66,9 @@ class SamplingParams:
     allowed_token_ids: tuple[int, ...] | None = None
     bad_words: tuple[str, ...] = ()
     bad_word_ids: tuple[tuple[int, ...], ...] = ()
+    thinking_token_budget: int | None = None
+    reasoning_begin_ids: tuple[int, ...] = ()
+    reasoning_end_ids: tuple[int, ...] = ()
     seed: int | None = None
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
@@ -120,12 +126,15 @@ _RANGES: dict[str, tuple[type, float, float | None, bool]] = {
     "presence_penalty": (float, -2.0, 2.0, True),
     "frequency_penalty": (float, -2.0, 2.0, True),
     "seed": (int, -(2**63), MAX_SEED - 1, True),
+    "thinking_token_budget": (int, 0, MAX_COUNT, True),
     "min_tokens": (int, 0, MAX_COUNT, True),
     "max_tokens": (int, 0, MAX_COUNT, True),
     "logprobs": (int, 0, MAX_COUNT, True),
     "prompt_logprobs": (int, 0, MAX_COUNT, True),
 }
-_OPTIONAL = ("seed", "max_tokens", "logprobs", "prompt_logprobs", "allowed_token_ids")
+_OPTIONAL = (
+    "seed", "max_tokens", "logprobs", "prompt_logprobs", "allowed_token_ids", "thinking_token_budget",
+)  # fmt: skip
 
 
 def _tuple_of_tuples(values: Iterable[Iterable[int]]) -> tuple[tuple[int, ...], ...]:
@@ -138,6 +147,8 @@ _COLLECTIONS: dict[str, tuple[Callable[..., Any], str]] = {
     "stop_token_ids": (tuple, "a list of token ids"),
     "logprob_token_ids": (tuple, "a list of token ids"),
     "allowed_token_ids": (tuple, "a list of token ids"),
+    "reasoning_begin_ids": (tuple, "a list of token ids"),
+    "reasoning_end_ids": (tuple, "a list of token ids"),
     "bad_words": (tuple, "a list of strings"),
     "bad_word_ids": (_tuple_of_tuples, "a list of lists of token ids"),
     "logits_processors": (tuple, "a list of callables"),
@@ -216,6 +227,13 @@ def _check_lists(params: SamplingParams) -> None:
     _check_ids(params.stop_token_ids, "stop_token_ids")
     _check_ids(params.allowed_token_ids or (), "allowed_token_ids")
     _check_ids(params.logprob_token_ids, "logprob_token_ids")
+    _check_ids(params.reasoning_begin_ids, "reasoning_begin_ids")
+    _check_ids(params.reasoning_end_ids, "reasoning_end_ids")
+    if params.thinking_token_budget is not None and not params.reasoning_end_ids:
+        raise RequestError(
+            "thinking_token_budget needs reasoning_end_ids, the tokens that end the reasoning",
+            "thinking_token_budget",
+        )
     if params.logprob_token_ids and params.logprobs is None:
         raise RequestError("logprob_token_ids go with logprobs, which are not asked for", "logprob_token_ids")
     for word in params.bad_word_ids:

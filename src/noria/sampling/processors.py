@@ -10,29 +10,37 @@ import numpy as np
 from noria.sampling.masks import Masks
 from noria.sampling.nonfinite import SamplingFault
 from noria.sampling.params import SamplingParams
+from noria.sampling.thinking import ThinkingLimit
 
 if TYPE_CHECKING:
     from noria.sampling.params import LogitsProcessor
 
 
 class Processors:
-    """The logits processors of one request (callables of a user), then its masks, and the text that they see."""
+    """The logits processors of one request (callables of a user), then its masks, and the text that they see.
+
+    Last comes the bound on its reasoning, so that nothing can keep the end marker out.
+    """
 
     def __init__(self, params: SamplingParams, prompt_ids: Sequence[int], output_ids: Sequence[int]) -> None:
         self._processors = params.logits_processors
         self._masks = Masks(params, output_ids) if Masks.are_asked_by(params) else None
+        self._thinking = ThinkingLimit(params, output_ids) if ThinkingLimit.is_asked_by(params) else None
         self._prompt_ids = tuple(prompt_ids)
         self._output_ids = list(output_ids)
 
     @staticmethod
     def are_asked_by(params: SamplingParams) -> bool:
-        return bool(params.logits_processors) or Masks.are_asked_by(params)
+        asked = (Masks.are_asked_by(params), ThinkingLimit.is_asked_by(params))
+        return bool(params.logits_processors) or any(asked)
 
     def append(self, token_id: int) -> None:
         """Tell of a token that joined the output."""
         self._output_ids.append(token_id)
         if self._masks is not None:
             self._masks.append(token_id)
+        if self._thinking is not None:
+            self._thinking.append(token_id)
 
     def apply(self, logits: np.ndarray) -> np.ndarray:
         """What they make, in turn, of logits [vocab] float32, which they may change: a float32 array of ours.
@@ -45,6 +53,8 @@ class Processors:
                 logits = _processed(processor, self._prompt_ids, output_ids, logits)
         if self._masks is not None:
             self._masks.apply(logits)
+        if self._thinking is not None:
+            self._thinking.apply(logits)
         return logits
 
 

@@ -20,7 +20,8 @@ def check_against_vocabulary(params: SamplingParams, vocab_size: int, max_logpro
     check_token_ids(
         [token_id for word in params.bad_word_ids for token_id in word], vocab_size, "bad_word_ids"
     )
-    check_token_ids(params.logprob_token_ids, vocab_size, "logprob_token_ids")
+    for name in ("logprob_token_ids", "reasoning_begin_ids", "reasoning_end_ids"):
+        check_token_ids(getattr(params, name), vocab_size, name)
     limit = vocab_size if max_logprobs == -1 else min(max_logprobs, vocab_size)
     for name in ("logprobs", "prompt_logprobs"):
         value = getattr(params, name)

@@ -14,6 +14,9 @@ from random import Random
 from noria.core.outputs import Delta, FinishReason
 from noria.core.plan import TokenLogprobs
 from noria.engine.messages import expand_choices
+from noria.parsers.parts import Part, text_of
+from noria.parsers.reading import PLAIN_READING, Reading
+from noria.parsers.reply import ReplyReader
 from noria.sampling.params import SamplingParams
 from noria.server.bridge import Bridge, Inbox
 from noria.server.errors import ApiError, deadline_passed, engine_lost, reader_too_slow, unavailable
@@ -30,20 +33,25 @@ _FAILURES = (FinishReason.ABORT, FinishReason.TIMEOUT, FinishReason.ERROR, Finis
 class ChoiceEvent:
     """News of one choice.
 
-    text: output that is now certain. token_ids, logprobs, text_offsets: of the tokens that came with this
-        news, whether or not their text is certain yet; logprobs are empty unless asked for.
+    parts: what was said and is now certain, in order. token_ids, logprobs, text_offsets: of the tokens that came with
+        this news, whether or not their text is certain yet; logprobs are empty unless asked for.
     prompt_logprobs: of prompt positions from 1 on, in order, each once over all events of the choice.
     finish: None until the choice's last event; stop_reason: the stop string or stop token id, if one it was.
     """
 
     index: int
-    text: str = ""
+    parts: tuple[Part, ...] = ()
     token_ids: tuple[int, ...] = ()
     logprobs: tuple[TokenLogprobs, ...] = ()
     text_offsets: tuple[int, ...] = ()
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     finish: str | None = None
     stop_reason: str | int | None = None
+
+    @property
+    def text(self) -> str:
+        """For the user."""
+        return text_of(self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +62,7 @@ class TurnRequest:
     prompts: tuple[tuple[int, ...], ...]
     params: tuple[SamplingParams, ...]  # one a prompt; they differ in max_tokens alone
     terms: Terms = PLAIN_TERMS
+    reading: Reading = PLAIN_READING
 
     @property
     def n(self) -> int:
@@ -67,17 +76,23 @@ class Usage:
     num_prompt: int
     num_output: int
     num_cached: int
+    num_reasoning: int = 0  # of the output
 
 
 class _Choice:
     """A sequence while it runs."""
 
-    def __init__(self, index: int, output: OutputStream) -> None:
+    def __init__(self, index: int, output: OutputStream, reader: ReplyReader) -> None:
         self.index = index
         self.num_tokens = 0
         self.num_cached = 0
         self.is_done = False
         self._output = output
+        self._reader = reader
+
+    @property
+    def num_reasoning(self) -> int:
+        return self._reader.num_reasoning_tokens
 
     def absorb(self, delta: Delta) -> ChoiceEvent:
         finish = delta.finish.value if delta.finish is not None else None
@@ -89,7 +104,7 @@ class _Choice:
         self.num_cached = max(self.num_cached, delta.num_cached_tokens)
         return ChoiceEvent(
             self.index,
-            piece.text,
+            self._reader.feed(piece.text, piece.text_offsets, self.is_done),
             delta.token_ids[: piece.num_tokens],
             delta.logprobs[: piece.num_tokens],
             piece.text_offsets,
@@ -114,8 +129,11 @@ class Turn:
                 f"{request.request_id}-{p}", prompt, params, random, terms.priority, terms.cache_salt
             )
         ]
+        reading = request.reading
         self._choices = {
-            sequence.request_id: _Choice(i, OutputStream(tokenizer, sequence.params))
+            sequence.request_id: _Choice(
+                i, OutputStream(tokenizer, sequence.params, reading.shown_ids), reading.reader()
+            )
             for i, sequence in enumerate(self._sequences)
         }
         self._num_running = len(self._sequences)
@@ -139,6 +157,7 @@ class Turn:
             num_prompt=sum(map(len, self.request.prompts)),
             num_output=sum(choice.num_tokens for choice in choices),
             num_cached=sum(choice.num_cached for choice in choices if choice.index % self.request.n == 0),
+            num_reasoning=sum(choice.num_reasoning for choice in choices),
         )
 
     def bound(self, max_unread: int, on_excess: Callable[[], None]) -> None:

@@ -16,17 +16,23 @@ class IncrementalDetokenizer:
     text; what waits then can become nothing any more, and each incomplete character gives one U+FFFD.
 
     skip_special_tokens: special tokens give no text.
+    shown_ids: special tokens that give text all the same.
     continues: the ids follow others (a prompt), so the first word keeps its leading space; otherwise the text
         starts here, and tokenizers that put a space before the first word take it off again.
     Ids the tokenizer does not know (a model's vocabulary may be padded) give no text.
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, skip_special_tokens: bool = True, *, continues: bool = False
+        self,
+        tokenizer: Tokenizer,
+        skip_special_tokens: bool = True,
+        *,
+        continues: bool = False,
+        shown_ids: frozenset[int] = frozenset(),
     ) -> None:
         pieces = tokenizer.pieces
         self._decoder = pieces.resume() if continues else pieces.start()
-        self._skipped = tokenizer.special_ids if skip_special_tokens else frozenset()
+        self._skipped = tokenizer.special_ids - shown_ids if skip_special_tokens else frozenset()
 
     def feed(self, token_ids: Sequence[int]) -> str:
         """The text that is certain after these ids and was not before."""

@@ -40,9 +40,14 @@ class OutputStream:
       still give none under skip_special_tokens).
     """
 
-    def __init__(self, tokenizer: Tokenizer, params: SamplingParams) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, params: SamplingParams, shown_ids: frozenset[int] = frozenset()
+    ) -> None:
+        """shown_ids: special tokens that give text all the same, for whoever reads it further."""
         self._params = params
-        self._detokenizer = IncrementalDetokenizer(tokenizer, params.skip_special_tokens, continues=True)
+        self._detokenizer = IncrementalDetokenizer(
+            tokenizer, params.skip_special_tokens, continues=True, shown_ids=shown_ids
+        )
         self._matcher = StopMatcher(params.stop, params.include_stop_str_in_output)
         self._num_decoded = 0  # characters, those of a stop string included
         self._stop_token_id: int | None = None

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import orjson
 
+from noria.parsers.parts import CallArguments, CallBegin, Content, Part, Reasoning
+from noria.server.encoders.blocks import Block, blocks_of
 from noria.server.encoders.reply import ChoiceResult, ReplyHead, named_frame
 from noria.server.errors import ApiError, anthropic_error
 from noria.server.turn import ChoiceEvent, Turn
 
-_DELTA_OPENING = (
-    b"event: content_block_delta\n"
-    b'data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":'
-)
+# Clients send it back with the thinking that it stands under, which is taken as it is.
+_SIGNATURE = "noria"
 
 
 class AnthropicEncoder:
     """tells_cached: usage parts what came from the prefix cache from the rest of the prompt.
 
-    A message has one block, of text, or none if the model said nothing. A stream:
+    A message has a block for each stretch of thinking or text and each call, none if the model said nothing. A stream:
 
-        message_start, content_block_start, content_block_delta ..., content_block_stop,
+        message_start, (content_block_start, content_block_delta ..., content_block_stop) ...,
         message_delta, message_stop
 
     or `error` wherever it breaks off.
@@ -34,26 +35,23 @@ class AnthropicEncoder:
         self._head = head
         self._tells_cached = tells_cached
         # Streams:
-        self._is_open = False  # the block has begun
-        self._ending = _ending(ChoiceResult(0))
+        self._index = -1  # of the block that is open, or was last
+        self._open: Part | None = None  # of the kind that the open block is
+        self._calls = False
+        self._ending = _ending(ChoiceResult(0), False)
 
     def begin(self) -> bytes:
         message = self._message([], self._ending)
         return named_frame("message_start", {"message": message})
 
     def encode(self, event: ChoiceEvent) -> bytes:
+        frames = b"".join([self._encode_part(part) for part in event.parts])
         if event.finish is not None:
-            self._ending = _ending(event)
-        if not event.text:
-            return b""
-        delta = _DELTA_OPENING + orjson.dumps(event.text) + b"}}\n\n"
-        if self._is_open:
-            return delta
-        self._is_open = True
-        return named_frame("content_block_start", {"index": 0, "content_block": _block("")}) + delta
+            self._ending = _ending(event, self._calls)
+        return frames
 
     def end(self) -> bytes:
-        stop = named_frame("content_block_stop", {"index": 0}) if self._is_open else b""
+        stop = self._close()
         delta = named_frame("message_delta", {"delta": self._ending, "usage": self._usage()})
         return stop + delta + named_frame("message_stop", {})
 
@@ -62,8 +60,34 @@ class AnthropicEncoder:
 
     def whole(self, choices: list[ChoiceResult]) -> dict[str, Any]:
         [said] = choices
-        content = [_block(said.text)] if said.text else []
-        return self._message(content, _ending(said))
+        blocks = blocks_of(said.parts)
+        content = [_whole_block(block) for block in blocks]
+        return self._message(content, _ending(said, any(block.is_call for block in blocks)))
+
+    def _encode_part(self, part: Part) -> bytes:
+        frames = b""
+        if isinstance(part, CallBegin) or not (
+            isinstance(part, CallArguments) or type(part) is type(self._open)
+        ):
+            frames = self._close() + self._begin_block(part)
+        if isinstance(part, CallBegin):
+            return frames
+        return frames + _delta(self._index, _delta_of(part))
+
+    def _begin_block(self, part: Part) -> bytes:
+        self._index += 1
+        self._open = part
+        self._calls |= isinstance(part, CallBegin)
+        return named_frame("content_block_start", {"index": self._index, "content_block": _opening(part)})
+
+    def _close(self) -> bytes:
+        open_part, self._open = self._open, None
+        if open_part is None:
+            return b""
+        signed = b""
+        if isinstance(open_part, Reasoning):
+            signed = _delta(self._index, {"type": "signature_delta", "signature": _SIGNATURE})
+        return signed + named_frame("content_block_stop", {"index": self._index})
 
     def _message(self, content: list[dict[str, Any]], ending: dict[str, Any]) -> dict[str, Any]:
         return {
@@ -95,11 +119,58 @@ class AnthropicEncoder:
         }
 
 
-def _block(text: str) -> dict[str, Any]:
+def _delta(index: int, delta: dict[str, Any]) -> bytes:
+    return b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":%s}\n\n' % (
+        index,
+        orjson.dumps(delta),
+    )
+
+
+def _delta_of(part: Content | Reasoning | CallArguments) -> dict[str, Any]:
+    if isinstance(part, Content):
+        return {"type": "text_delta", "text": part.text}
+    if isinstance(part, Reasoning):
+        return {"type": "thinking_delta", "thinking": part.text}
+    return {"type": "input_json_delta", "partial_json": part.text}
+
+
+def _opening(part: Part) -> dict[str, Any]:
+    """A block that nothing has been said in yet."""
+    if isinstance(part, CallBegin):
+        return _tool_use(part.id, part.name, {})
+    return _thinking("", "") if isinstance(part, Reasoning) else _text("")
+
+
+def _whole_block(block: Block) -> dict[str, Any]:
+    if isinstance(block.begin, CallBegin):
+        return _tool_use(block.begin.id, block.begin.name, _input(block.text))
+    if isinstance(block.begin, Reasoning):
+        return _thinking(block.text, _SIGNATURE)
+    return _text(block.text)
+
+
+def _text(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text, "citations": None}
 
 
-def _ending(said: ChoiceEvent | ChoiceResult) -> dict[str, Any]:
+def _thinking(text: str, signature: str) -> dict[str, Any]:
+    return {"type": "thinking", "thinking": text, "signature": signature}
+
+
+def _tool_use(call_id: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
+
+
+def _input(arguments: str) -> dict[str, Any]:
+    """The protocol has objects here; what the model broke off, or wrote wrongly, is told under a name of its own."""
+    try:
+        read = json.loads(arguments)
+    except (ValueError, RecursionError):
+        read = None
+    return read if isinstance(read, dict) else {"malformed_arguments": arguments}
+
+
+def _ending(said: ChoiceEvent | ChoiceResult, has_calls: bool) -> dict[str, Any]:
     """Why the message ended, if it has."""
     reason, sequence = None, None
     if said.finish == "length":
@@ -109,5 +180,5 @@ def _ending(said: ChoiceEvent | ChoiceResult) -> dict[str, Any]:
     elif isinstance(said.stop_reason, str):
         reason, sequence = "stop_sequence", said.stop_reason
     elif said.finish is not None:
-        reason = "end_turn"
+        reason = "tool_use" if has_calls else "end_turn"
     return {"stop_reason": reason, "stop_sequence": sequence, "stop_details": None, "container": None}

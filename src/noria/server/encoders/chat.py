@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
 from noria.core.plan import TokenLogprobs
+from noria.parsers.parts import CallArguments, Content, Part, Reasoning
 from noria.server.encoders.reply import KEEP_ALIVE_COMMENT, ChoiceResult, Reply, members_of
 from noria.server.errors import ApiError
 from noria.server.turn import ChoiceEvent
@@ -17,16 +19,29 @@ _PLAIN_REST = b',"logprobs":null,"finish_reason":null'
 _ROLE = b'{"role":"assistant","content":""}'
 
 
+@dataclass(frozen=True, slots=True)
+class ChatWords:
+    """What a reply calls things.
+
+    reasoning: the fields that hold reasoning. finish: why a choice ended that stopped after calls.
+    """
+
+    reasoning: tuple[str, ...] = ("reasoning", "reasoning_content")
+    finish: str = "tool_calls"
+
+
 class ChatEncoder:
     """echoed: the text of the message that is continued, which then comes first in every choice."""
 
     keep_alive = KEEP_ALIVE_COMMENT
 
-    def __init__(self, reply: Reply, echoed: str = "") -> None:
+    def __init__(self, reply: Reply, echoed: str = "", words: ChatWords = ChatWords()) -> None:
         self._reply = reply
         self._options = reply.options
         self._echoed = echoed
+        self._words = words
         self._templates = reply.templates(_CHUNK, "delta")
+        self._calling: set[int] = set()  # streams: choices that have made calls
 
     def begin(self) -> bytes:
         usage = self._reply.chunk_usage()
@@ -43,9 +58,11 @@ class ChatEncoder:
     def encode(self, event: ChoiceEvent) -> bytes:
         if self._reply.is_silent(event):
             return b""
-        payload = b"{}" if event.finish is not None and not event.text else _content(event.text)
-        members = members_of(self._reply.chunk_usage())
-        return self._templates[event.index].chunk(payload, self._rest(event), members)
+        payloads = [self._payload(event.index, part) for part in event.parts]
+        last = payloads.pop() if payloads else b"{}" if event.finish is not None else _content("")
+        template, members = self._templates[event.index], members_of(self._reply.chunk_usage())
+        first = [template.chunk(payload, _PLAIN_REST, members) for payload in payloads]
+        return b"".join((*first, template.chunk(last, self._rest(event), members)))
 
     def end(self) -> bytes:
         return self._reply.closing(_CHUNK)
@@ -65,9 +82,9 @@ class ChatEncoder:
     def _choice(self, result: ChoiceResult) -> dict[str, Any]:
         choice: dict[str, Any] = {
             "index": result.index,
-            "message": {"role": "assistant", "content": self._echoed + result.text, "refusal": None},
+            "message": self._message(result),
             "logprobs": None,
-            "finish_reason": result.finish,
+            "finish_reason": self._finish(result.finish, bool(result.calls)),
             "stop_reason": result.stop_reason,
         }
         if self._options.logprobs:
@@ -76,13 +93,37 @@ class ChatEncoder:
             choice["token_ids"] = result.token_ids
         return choice
 
+    def _message(self, result: ChoiceResult) -> dict[str, Any]:
+        text, calls, reasoning = self._echoed + result.text, result.calls, result.reasoning
+        message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
+        if calls:
+            message["content"] = text or None
+            message["tool_calls"] = [_call(call.id, call.name, call.arguments) for call in calls]
+        if reasoning:
+            message |= dict.fromkeys(self._words.reasoning, reasoning)
+        return message
+
+    def _payload(self, index: int, part: Part) -> bytes:
+        if isinstance(part, Content):
+            return _content(part.text)
+        if isinstance(part, Reasoning):
+            return orjson.dumps(dict.fromkeys(self._words.reasoning, part.text))
+        if isinstance(part, CallArguments):
+            return orjson.dumps({"tool_calls": [{"index": part.index, "function": {"arguments": part.text}}]})
+        self._calling.add(index)
+        return orjson.dumps({"tool_calls": [{"index": part.index, **_call(part.id, part.name, "")}]})
+
+    def _finish(self, finish: str | None, has_calls: bool) -> str | None:
+        return self._words.finish if has_calls and finish == "stop" else finish
+
     def _rest(self, event: ChoiceEvent) -> bytes:
         if self._reply.is_text_alone(event):
             return _PLAIN_REST
         logprobs = None
         if self._options.logprobs and event.logprobs:
             logprobs = self._logprobs(event.logprobs)
-        rest: dict[str, Any] = {"logprobs": logprobs, "finish_reason": event.finish}
+        finish = self._finish(event.finish, event.index in self._calling)
+        rest: dict[str, Any] = {"logprobs": logprobs, "finish_reason": finish}
         if event.finish is not None:
             rest["stop_reason"] = event.stop_reason
         if self._options.token_ids:
@@ -91,6 +132,10 @@ class ChatEncoder:
 
     def _logprobs(self, logprobs: Sequence[TokenLogprobs]) -> dict[str, Any]:
         return {"content": [self._reply.names.chat_entry(item) for item in logprobs]}
+
+
+def _call(call_id: str, name: str, arguments: str) -> dict[str, Any]:
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def _content(text: str) -> bytes:

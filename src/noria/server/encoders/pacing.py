@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from noria.parsers.parts import joined
 from noria.server.encoders.reply import ChoiceResult, Encoder
 from noria.server.errors import ApiError
 from noria.server.turn import ChoiceEvent
@@ -45,7 +46,7 @@ class _PacedEncoder:
 def _joined(first: ChoiceEvent, then: ChoiceEvent) -> ChoiceEvent:
     return ChoiceEvent(
         then.index,
-        first.text + then.text,
+        joined(first.parts + then.parts),
         first.token_ids + then.token_ids,
         first.logprobs + then.logprobs,
         first.text_offsets + then.text_offsets,

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import orjson
 
 from noria.core.plan import TokenLogprobs
+from noria.parsers.parts import CallArguments, CallBegin, Content, Part, Reasoning, text_of
 from noria.server.encoders.token_names import TokenNames
 from noria.server.errors import ApiError, DeadlinePassed, openai_error
 from noria.server.turn import ChoiceEvent, Turn
@@ -77,14 +78,28 @@ class Encoder(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """arguments: JSON text, as the model wrote it."""
+
+    id: str
+    name: str
+    arguments: str
+
+
 @dataclass(slots=True)
 class ChoiceResult:
-    """Everything a choice said."""
+    """Everything a choice said.
+
+    text_logprobs: those of `logprobs` that came with text for the user. unplaced: those that may come to be.
+    """
 
     index: int
-    texts: list[str] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprobs] = field(default_factory=list)
+    text_logprobs: list[TokenLogprobs] = field(default_factory=list)
+    unplaced: list[TokenLogprobs] = field(default_factory=list)
     text_offsets: list[int] = field(default_factory=list)
     prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
     finish: str | None = None
@@ -92,16 +107,39 @@ class ChoiceResult:
 
     @property
     def text(self) -> str:
-        return "".join(self.texts)
+        """For the user."""
+        return text_of(self.parts)
+
+    @property
+    def reasoning(self) -> str:
+        return "".join(part.text for part in self.parts if isinstance(part, Reasoning))
+
+    @property
+    def calls(self) -> list[ToolCall]:
+        arguments: dict[int, list[str]] = {}
+        for part in self.parts:
+            if isinstance(part, CallArguments):
+                arguments.setdefault(part.index, []).append(part.text)
+        begins = [part for part in self.parts if isinstance(part, CallBegin)]
+        return [ToolCall(part.id, part.name, "".join(arguments.get(part.index, ()))) for part in begins]
 
     def add(self, event: ChoiceEvent) -> None:
-        self.texts.append(event.text)
+        self.parts += event.parts
         self.token_ids += event.token_ids
         self.logprobs += event.logprobs
         self.text_offsets += event.text_offsets
         self.prompt_logprobs += event.prompt_logprobs
         self.finish = event.finish
         self.stop_reason = event.stop_reason
+        self._place(event)
+
+    def _place(self, event: ChoiceEvent) -> None:
+        self.unplaced += event.logprobs
+        for part in event.parts:
+            self.text_logprobs += self.unplaced if isinstance(part, Content) else ()
+            self.unplaced = []
+        if event.finish is not None and isinstance(self.parts[-1] if self.parts else Content(""), Content):
+            self.text_logprobs += self.unplaced
 
 
 async def gather(turn: Turn) -> list[ChoiceResult]:
@@ -181,10 +219,10 @@ class Reply:
     def is_silent(self, event: ChoiceEvent) -> bool:
         """There is nothing to say of it."""
         tells_tokens = event.token_ids and (self.options.logprobs or self.options.token_ids)
-        return not event.text and event.finish is None and not tells_tokens
+        return not event.parts and event.finish is None and not tells_tokens
 
     def is_text_alone(self, event: ChoiceEvent) -> bool:
-        """There is nothing to say of it but its text."""
+        """There is nothing to say of it but what was said."""
         return event.finish is None and not self.options.logprobs and not self.options.token_ids
 
     def prompt_logprobs(self, result: ChoiceResult) -> list[dict[str, Any] | None]:
@@ -201,6 +239,8 @@ class Reply:
         }
         if self.options.cached_tokens:
             told["prompt_tokens_details"] = {"cached_tokens": usage.num_cached}
+        if self.turn.request.reading.reasoning is not None:
+            told["completion_tokens_details"] = {"reasoning_tokens": usage.num_reasoning}
         return told
 
     def chunk_usage(self) -> dict[str, Any]:

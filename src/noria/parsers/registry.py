@@ -1,0 +1,92 @@
+"""Formats by name: those of Noria, those of installed packages, those of a file; and which one a template is of."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+
+from noria.config.errors import ConfigError
+from noria.parsers.formats import (
+    NAMES_OF_REASONING,
+    NAMES_OF_TOOLS,
+    REASONING_FORMATS,
+    TOOL_FORMATS,
+    ReasoningFormat,
+    ToolFormat,
+)
+
+AUTO = "auto"
+NONE = "none"
+ENTRY_POINTS = "noria.tool_parsers"  # name of a format -> a ToolFormat
+
+
+def tool_format(name: str, template: str | None, plugin: str | None = None) -> ToolFormat | None:
+    """The format of that name; AUTO: the one that the chat template asks the model for; NONE: none.
+
+    plugin: path of a Python file whose TOOL_FORMATS maps names to formats; they count before all others.
+    Raises ConfigError for a name that nobody knows, and a file that cannot be run.
+    """
+    brought = _of_file(plugin) if plugin is not None else {}
+    if name == NONE:
+        return None
+    if name == AUTO:
+        return next(iter(brought.values()), None) or _tools_of_template(template)
+    if name in brought:
+        return brought[name]
+    if name in NAMES_OF_TOOLS:
+        return TOOL_FORMATS[NAMES_OF_TOOLS[name]]
+    installed = entry_points(group=ENTRY_POINTS)
+    if name not in installed.names:
+        known = sorted({*brought, *NAMES_OF_TOOLS, *installed.names})
+        raise ConfigError(
+            f"tool_call_parser is {name!r}; known are {AUTO}, {NONE}, {', '.join(known)} (a package or "
+            f"--tool-parser-plugin may bring more)"
+        )
+    return _checked(installed[name].load(), f"the entry point {name} of {ENTRY_POINTS}")
+
+
+def reasoning_format(name: str, template: str | None) -> ReasoningFormat | None:
+    """As tool_format, for reasoning. Raises ConfigError for a name that nobody knows."""
+    if name == NONE:
+        return None
+    if name == AUTO:
+        formats = REASONING_FORMATS.values()
+        return next((form for form in formats if _fits(template, form.in_template)), None)
+    if name not in NAMES_OF_REASONING:
+        raise ConfigError(
+            f"reasoning_parser is {name!r}; known are {AUTO}, {NONE}, {', '.join(sorted(NAMES_OF_REASONING))}"
+        )
+    return REASONING_FORMATS[NAMES_OF_REASONING[name]]
+
+
+def _tools_of_template(template: str | None) -> ToolFormat | None:
+    """Where a template knows of no tools at all, they are shown to the model in Hermes's way."""
+    if template is None or "tools" not in template:
+        return TOOL_FORMATS["hermes"]
+    return next((form for form in TOOL_FORMATS.values() if _fits(template, form.in_template)), None)
+
+
+def _fits(template: str | None, texts: tuple[str, ...]) -> bool:
+    return template is not None and bool(texts) and all(text in template for text in texts)
+
+
+def _of_file(path: str) -> Mapping[str, ToolFormat]:
+    spec = importlib.util.spec_from_file_location("noria_tool_parser_plugin", path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"tool_parser_plugin must be a Python file, got {path!r}")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # whatever the file's code runs into
+        raise ConfigError(f"tool_parser_plugin {path}: {type(error).__name__}: {error}") from error
+    formats = getattr(module, "TOOL_FORMATS", None)
+    if not isinstance(formats, Mapping) or not formats:
+        raise ConfigError(f"tool_parser_plugin {path} must have TOOL_FORMATS, a map from names to formats")
+    return {name: _checked(form, f"{path}: {name}") for name, form in formats.items()}
+
+
+def _checked(value: object, what: str) -> ToolFormat:
+    if not isinstance(value, ToolFormat):
+        raise ConfigError(f"{what} must be a noria.parsers.formats.ToolFormat, got {type(value).__name__}")
+    return value
