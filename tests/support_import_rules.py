@@ -96,6 +96,7 @@ ROOMS = {
         "tested with a fake engine",
         may=(
             "noria.engine.client",
+            "noria.engine.crowd",
             "noria.engine.heartbeat",
             "noria.engine.messages",
             "noria.engine.orders",

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from noria.config.engine import EngineConfig, QueueConfig
 from noria.config.tenant import ANYBODY, Tenant
 from noria.core.outputs import FinishReason
+from noria.engine.crowd import Crowd
+from noria.engine.forecast import Forecast
 from noria.engine.intake import Intake
 from noria.engine.messages import GenerateRequest, RequestRecord, StepRecord
+from noria.engine.pace import Pace
 from noria.sampling.params import SamplingParams
 from support_engine import engine_config
 
@@ -99,3 +103,33 @@ def teach(intake: Intake, num_output: int = 20) -> None:
         start_s += seconds
     for _ in range(100):
         intake.on_request(request_record(10, num_output))
+
+
+def crowd(
+    num_queued: int = 0,
+    num_queued_tokens: int = 0,
+    num_live: int = 0,
+    expected_output: float = 0.0,
+    limits: QueueConfig | None = None,
+    pace: Pace | None = None,
+    **forecast: Any,
+) -> Crowd:
+    """What a request meets in an engine of 8 places, unless stated."""
+    settled = {"num_places": 8, **forecast}
+    return Crowd(
+        num_queued,
+        num_queued_tokens,
+        num_live,
+        expected_output,
+        limits or QueueConfig(),
+        256,
+        True,
+        Forecast(pace, **settled),
+    )
+
+
+# Steps of 10 ms, 1 ms a prompt token and 10 ms a decode.
+PACE = Pace(0.010, 0.001, 0.010)
+FULL = crowd(num_queued=3, num_queued_tokens=30, num_live=11, limits=QueueConfig(3, 1000))
+# 12 sequences of 20 tokens: 5 too many for one that comes, each with 20 * 90 / 8 ms of steps, 0.04 s to read: 1.165 s.
+BUSY = crowd(4, 40, 12, 240.0, QueueConfig(64, 10_000), PACE, mean_prompt=10.0, share_whole=1.0)

@@ -43,7 +43,7 @@ class HostedEngine:
         write_facts(FACTS, directory, page.engine().incarnation)
         page.engine_is_settled()
         config = engine_config()
-        self.engine = InProcessClient(loop_factory(config, runner), config, page.put_stats)
+        self.engine = InProcessClient(loop_factory(config, runner), config, page.put_stats, page.put_crowd)
         self.host = EngineHost(self.engine, page, directory)
         self._orders, self._order_writer = os.pipe()
         self._thread = threading.Thread(target=self.host.run, args=(self._orders,), daemon=True)

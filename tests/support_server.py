@@ -22,6 +22,7 @@ from noria.config.tokenizer import TokenizerSpec
 from noria.core.outputs import Delta, FinishReason
 from noria.core.plan import TokenLogprobs
 from noria.engine.client import Sink, verdict_of
+from noria.engine.crowd import Crowd
 from noria.engine.messages import EngineStats, GenerateRequest
 from noria.engine.records import Recorder
 from noria.server.app import create_app
@@ -120,6 +121,7 @@ class FakeEngine:
         self.submit_error: Exception | None = None
         self.is_alive = True
         self.beat_age_s = 0.0
+        self.crowd_inside: Crowd | None = None
         self.sent: list[Delta] = []
         self._is_auto = is_auto
         self._is_shut_down = False
@@ -168,6 +170,9 @@ class FakeEngine:
             self.is_alive,
             beat_age_s=self.beat_age_s,
         )
+
+    def crowd(self) -> Crowd | None:
+        return self.crowd_inside
 
     def shutdown(self) -> None:
         with self._changed:

@@ -10,6 +10,7 @@ from noria.config.engine import QueueConfig
 from noria.config.errors import EngineError, OverloadError, RequestError
 from noria.core.outputs import Delta, FinishReason
 from noria.core.plan import StepPlan, StepResult
+from noria.engine.crowd import Crowd
 from noria.engine.in_process import InProcessClient
 from noria.engine.messages import GenerateRequest
 from noria.sampling.params import SamplingParams
@@ -287,6 +288,28 @@ def test_many_threads_submit_and_cancel_and_the_pool_is_whole_at_the_end(client:
     client._loop.scheduler.check()
     assert client._loop.scheduler.kv.num_blocks_used == 0
     assert len(client.recorder.requests()) == 100
+
+
+def test_what_a_request_would_meet_is_known_while_a_step_computes_and_until_the_engine_ends() -> None:
+    told: list[Crowd] = []
+    config = replace(engine_config(), queue=QueueConfig(max_num_queued_reqs=2))
+    runner = GatedRunner(4)
+    client = InProcessClient(loop_factory(config, runner), config, on_crowd=told.append)
+    inbox = Inbox()
+    try:
+        client.submit([request("a"), request("b")], inbox).result()
+        crowd = client.crowd()
+        assert crowd is not None
+        assert (crowd.num_queued, crowd.num_live, crowd.limits.max_num_queued_reqs) == (2, 2, 2)
+        assert told[-1] == crowd
+        runner.gate.release(1000)
+        inbox.wait(lambda: inbox.finish("a") and inbox.finish("b"))
+        assert told[-1] == client.crowd()
+        assert told[-1].num_live == 0
+    finally:
+        runner.gate.release(1000)
+        client.shutdown()
+    assert client.crowd() is None
 
 
 def test_what_the_queue_cannot_hold_is_refused_at_once_while_a_step_computes() -> None:

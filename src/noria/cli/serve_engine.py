@@ -45,7 +45,7 @@ def serve_engine(options: ServeOptions, page: Page, directory: str, orders: int)
         with bytes_progress("Loading weights", is_shown=sys.stderr.isatty()) as progress:
             loaded = load_engine(opened, options.engine, settled, progress)
         _wait_for_quiet(page)
-        engine = start_engine(loaded, options.queue, page.put_stats)
+        engine = start_engine(loaded, options.queue, page.put_stats, page.put_crowd)
     if is_first:
         print(render(late_rows(engine.resolved), startup_table(engine.resolved)), file=sys.stderr)
     client = _logged(engine, options.server.observing.run_log, incarnation)

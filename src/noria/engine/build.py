@@ -18,6 +18,7 @@ from noria.config.serving import QueueOptions
 from noria.config.step_budget import settle_step
 from noria.core.clock import MonotonicClock
 from noria.core.outputs import Delta
+from noria.engine.crowd import Crowd
 from noria.engine.in_process import InProcessClient
 from noria.engine.loop import EngineLoop
 from noria.engine.making import make_loop
@@ -94,10 +95,11 @@ def start_engine(
     loaded: LoadedEngine,
     queue: QueueOptions | None = None,
     on_stats: Callable[[EngineStats], None] = lambda stats: None,
+    on_crowd: Callable[[Crowd], None] | None = None,
 ) -> Engine:
     """Settle by timing what a step computes, unless it was stated, and start stepping.
 
-    queue: bounds what waits; without, anything may. on_stats: told of every change, on the engine's thread.
+    queue: bounds what waits; without, anything may. on_stats, on_crowd: told of every change, see InProcessClient.
 
     While it is timed, which takes about a tenth of a second, the process should do nothing else.
     """
@@ -106,7 +108,7 @@ def start_engine(
         resolved = settle_step(resolved, time_steps(runner, MonotonicClock(), resolved.config))
     if queue is not None:
         resolved = settle_queue(resolved, queue)
-    client = InProcessClient(loop_factory(resolved.config, runner), resolved.config, on_stats)
+    client = InProcessClient(loop_factory(resolved.config, runner), resolved.config, on_stats, on_crowd)
     return Engine(client, resolved)
 
 

@@ -11,6 +11,7 @@ from noria.core.outputs import Delta, FinishReason
 from noria.engine.messages import EngineRequest, EngineStats
 
 if TYPE_CHECKING:
+    from noria.engine.crowd import Crowd
     from noria.engine.records import Recorder
 
 # Called by the engine's thread, once a step, with the news of the requests that were submitted with it.
@@ -50,6 +51,10 @@ class EngineClient(Protocol):
         ...
 
     def stats(self) -> EngineStats: ...
+
+    def crowd(self) -> Crowd | None:
+        """What a request would meet now; None where that is not known. What it refuses, `submit` would refuse."""
+        ...
 
     @property
     def recorder(self) -> Recorder:

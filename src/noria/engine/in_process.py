@@ -14,6 +14,7 @@ from noria.config.errors import EngineError, RequestError
 from noria.core.acceptance import check_ability, max_known_tokens
 from noria.core.outputs import Delta, FinishReason
 from noria.engine.client import Sink, verdict_of
+from noria.engine.crowd import Crowd
 from noria.engine.intake import Intake
 from noria.engine.loop import EngineLoop
 from noria.engine.messages import EngineRequest, EngineStats
@@ -49,13 +50,14 @@ class InProcessClient:
         make_loop: LoopFactory,
         config: EngineConfig,
         on_stats: Callable[[EngineStats], None] = lambda stats: None,
+        on_crowd: Callable[[Crowd], None] | None = None,
     ) -> None:
-        """on_stats: told, on the engine's thread, of every change."""
+        """on_stats: told, on the engine's thread, of every change. on_crowd: on that or a caller's."""
         self._on_stats = on_stats
         self._config = config
         self._loop = make_loop(self._publish)
         self._sinks = Sinks()  # touched by the engine's thread alone
-        self._intake = Intake(config)
+        self._intake = Intake(config, on_crowd)
         self._loop.recorder.add_listener(self._intake)
         self._wake = threading.Condition()  # guards the two below, and makes taking one act
         self._inbox: list[_Arrivals | _Cancellation] = []
@@ -97,6 +99,9 @@ class InProcessClient:
 
     def stats(self) -> EngineStats:
         return replace(self._stats, progress=self._stats.step + self._loop.runner.progress)
+
+    def crowd(self) -> Crowd | None:
+        return self._intake.crowd() if self._closed is None else None
 
     def shutdown(self) -> None:
         with self._wake:

@@ -7,24 +7,16 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from noria.config.engine import EngineConfig
-from noria.config.errors import OverloadError, Refusal
 from noria.config.tenant import Tenant
-from noria.core.acceptance import max_known_tokens
 from noria.core.outputs import Delta
-from noria.engine.forecast import Ahead, Forecaster
+from noria.engine.crowd import Crowd
+from noria.engine.forecast import Forecaster
 from noria.engine.messages import EngineRequest, RequestRecord, StepRecord
 from noria.engine.quota import Quota
-from noria.engine.retry import retry_after
-
-# Of a request's time, what may be foretold to pass before it ends. What is taken at the edge and then comes late was
-# computed for nothing, and forecasts are not exact.
-USABLE_TIME = 0.75
-# Of the time that its own work is foretold to take, what must be left when its turn comes.
-NEEDED_TIME = 1.1
 
 
 @dataclass(slots=True)
@@ -49,12 +41,12 @@ class Intake:
     """Counts what is inside and refuses what is too much. Thread-safe; its times are the engine clock's.
 
     Listens to the engine's records, to foretell how long things take.
+    on_crowd: told of every change of what is inside.
     """
 
-    def __init__(self, config: EngineConfig) -> None:
-        self._limits = config.queue
-        self._max_model_len = config.scheduler.max_model_len
-        self._shares_prompts = config.cache.enable_prefix_caching
+    def __init__(self, config: EngineConfig, on_crowd: Callable[[Crowd], None] | None = None) -> None:
+        self._config = config
+        self._on_crowd = on_crowd
         self._forecaster = Forecaster(config.scheduler)
         self._lock = threading.Lock()  # guards everything below, and the forecaster
         self._entries: dict[str, _Entry] = {}
@@ -62,6 +54,7 @@ class Intake:
         self._queued_tokens = 0
         self._expected_output = 0.0  # of all entries
         self._quotas: dict[str, Quota] = {}
+        self._tell()
 
     def __contains__(self, request_id: str) -> bool:
         return request_id in self._entries
@@ -73,18 +66,26 @@ class Intake:
         if not requests:
             return math.inf
         with self._lock:
+            crowd = self._crowd()
+            work = crowd.work_of(requests)
+            # First what holds for everybody: it may have been decided before the engine, which knows no quotas.
+            begin_within_s = crowd.admit(work, requests[0].timeout_s)
             tenant = requests[0].tenant
-            num_tokens = sum(self._num_read(index, request) for index, request in enumerate(requests))
             quota = self._quotas.setdefault(tenant.name, Quota())
-            quota.check(tenant, num_tokens, now_s)
-            self._check_queue(len(requests), num_tokens)
-            begin_within_s = self._check_deadline(requests, num_tokens)
+            quota.check(tenant, work.num_prompt_tokens, now_s)
             quota.num_requests += 1
-            quota.spend(tenant, num_tokens, now_s)
+            quota.spend(tenant, work.num_prompt_tokens, now_s)
             group = _Group(tenant, len(requests))
             for index, request in enumerate(requests):
-                self._enter(request, _Entry(group, self._num_read(index, request), self._output_of(request)))
+                entry = _Entry(group, crowd.num_read(index, request), crowd.output_of(request))
+                self._enter(request.request_id, entry)
+            self._tell()
             return now_s + begin_within_s
+
+    def crowd(self) -> Crowd:
+        """What a request would meet now."""
+        with self._lock:
+            return self._crowd()
 
     def note(self, deltas: Sequence[Delta], now_s: float) -> None:
         """Follow the news of a step."""
@@ -100,6 +101,7 @@ class Intake:
                     self._leave_queue(entry)
                 if delta.finish is not None:
                     self._leave(delta.request_id, entry)
+            self._tell()
 
     def on_step(self, record: StepRecord) -> None:
         with self._lock:
@@ -124,73 +126,24 @@ class Intake:
                 f"{quota.num_requests} of {name!r} counted, {num_open} open"
             )
 
-    def _num_read(self, index: int, request: EngineRequest) -> int:
-        """Prompt tokens to be read for the sequence of that index: the copies of a prompt, n in a row, share them."""
-        is_copy = self._shares_prompts and index % request.params.n
-        return 0 if is_copy else len(request.prompt_token_ids)
-
-    def _check_queue(self, num_requests: int, num_tokens: int) -> None:
-        """Where nothing is queued anything may come: what is larger than the queue would otherwise never be served."""
-        if not self._num_queued:
-            return
-        most_requests, most_tokens = self._limits.max_num_queued_reqs, self._limits.max_num_queued_tokens
-        excess = excess_tokens = 0
-        if most_requests is not None:
-            excess = self._num_queued + num_requests - most_requests
-        if most_tokens is not None:
-            excess_tokens = self._queued_tokens + num_tokens - most_tokens
-        if excess <= 0 and excess_tokens <= 0:
-            return
-        room_s = self._forecaster.room_s(
-            min(max(0, excess), self._num_queued),
-            min(max(0, excess_tokens), self._queued_tokens),
-            self._ahead(),
+    def _crowd(self) -> Crowd:
+        return Crowd(
+            self._num_queued,
+            self._queued_tokens,
+            len(self._entries),
+            self._expected_output,
+            self._config.queue,
+            self._config.scheduler.max_model_len,
+            self._config.cache.enable_prefix_caching,
+            self._forecaster.forecast(),
         )
-        if excess > 0:
-            text = (
-                f"{self._num_queued} requests wait for their first token; this server queues {most_requests}."
-            )
-            raise OverloadError(text, Refusal.QUEUED_REQUESTS, retry_after(room_s))
-        text = f"{self._queued_tokens} prompt tokens wait to be read; this server queues {most_tokens}."
-        raise OverloadError(text, Refusal.QUEUED_TOKENS, retry_after(room_s))
 
-    def _check_deadline(self, requests: Sequence[EngineRequest], num_prompt_tokens: int) -> float:
-        """Refuse a request that the queue makes late: what is ahead and its own work are foretold to take more than
-        USABLE_TIME of its time, and its own work alone is not. One that asks for too much in too little time is let
-        in, for what it gets of its answer, unless its time is foretold to be over before it begins.
+    def _tell(self) -> None:
+        if self._on_crowd is not None:
+            self._on_crowd(self._crowd())
 
-        Returns within how many seconds it must begin.
-        """
-        timeout_s = requests[0].timeout_s
-        if timeout_s is None:
-            return math.inf
-        output = max(self._output_of(request) for request in requests)
-        outlook = self._forecaster.outlook(self._ahead(), len(requests), num_prompt_tokens, output)
-        if outlook is None:
-            return timeout_s
-        usable_s = USABLE_TIME * timeout_s
-        own_s = outlook.own_s if outlook.own_s <= usable_s else 0.0
-        needed_s = outlook.wait_s + own_s
-        if needed_s <= usable_s:
-            return timeout_s - NEEDED_TIME * own_s
-        text = (
-            f"This request has {timeout_s:.3g} s; about {outlook.wait_s:.3g} s would pass before its turn came and "
-            f"{outlook.own_s:.3g} s until its answer was whole."
-        )
-        raise OverloadError(text, Refusal.DEADLINE, retry_after(needed_s - usable_s))
-
-    def _ahead(self) -> Ahead:
-        num_live = len(self._entries)
-        mean_output = self._expected_output / num_live if num_live else 0.0
-        return Ahead(num_live, self._queued_tokens, mean_output)
-
-    def _output_of(self, request: EngineRequest) -> float:
-        num_prompt = len(request.prompt_token_ids)
-        most = max_known_tokens(num_prompt, request.params, self._max_model_len) - num_prompt
-        return self._forecaster.expected_output(request.params, most)
-
-    def _enter(self, request: EngineRequest, entry: _Entry) -> None:
-        self._entries[request.request_id] = entry
+    def _enter(self, request_id: str, entry: _Entry) -> None:
+        self._entries[request_id] = entry
         self._num_queued += 1
         self._queued_tokens += entry.num_prompt
         self._expected_output += entry.output

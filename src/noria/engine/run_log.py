@@ -26,6 +26,7 @@ from noria.config.tenant import Tenant
 from noria.core.outputs import Delta, FinishReason
 from noria.core.prefix import HashChain, Namespace
 from noria.engine.client import EngineClient, Sink
+from noria.engine.crowd import Crowd
 from noria.engine.messages import EngineStats, GenerateRequest, RequestRecord, StepRecord
 from noria.engine.records import Recorder
 
@@ -101,6 +102,9 @@ class RunLog:
 
     def stats(self) -> EngineStats:
         return self._client.stats()
+
+    def crowd(self) -> Crowd | None:
+        return self._client.crowd()
 
     @property
     def recorder(self) -> Recorder:

@@ -20,6 +20,7 @@ from noria.config.errors import EngineError, OverloadError, RequestError
 from noria.config.serving import ServerOptions
 from noria.engine.client import EngineClient
 from noria.engine.heartbeat import Heartbeat
+from noria.server.admission import AdmissionMiddleware
 from noria.server.bridge import Bridge
 from noria.server.control_routes import AbortRequest, control_routes
 from noria.server.dashboard.routes import dashboard_routes
@@ -115,7 +116,7 @@ def create_app(
     for kind in (ApiError, RequestError, OverloadError, EngineError, RecursionError):
         app.add_exception_handler(kind, answer_error)
     app.add_exception_handler(HTTPException, answer_http_exception)
-    app.add_middleware(LoadReportMiddleware, stats=client.stats)
+    _report(app, options, client, watch, http_metrics)
     _wrap(app, options, keys, limits, gate, http_metrics)
     traces.install(app)
     bodies: list[type[BaseModel]] = [*GENERATION_BODIES, *TOKENIZATION_BODIES, AbortRequest]
@@ -133,6 +134,21 @@ def _engine_metrics(client: EngineClient, served: ServedModel, options: ServerOp
     )
     client.recorder.add_listener(metrics)
     return metrics
+
+
+def _report(
+    app: FastAPI, options: ServerOptions, client: EngineClient, watch: Watch, http_metrics: HttpMetrics
+) -> None:
+    """What needs the engine's own numbers: refusing for it, and telling of its load."""
+    if not options.logs.enable_log_requests:  # what is to be logged has to be read
+        app.add_middleware(
+            AdmissionMiddleware,
+            crowd=client.crowd,
+            watch=watch,
+            metrics=http_metrics,
+            default_timeout_s=options.request_timeout,
+        )
+    app.add_middleware(LoadReportMiddleware, stats=client.stats)
 
 
 def _wrap(

@@ -31,15 +31,16 @@ _CLIENT_GONE = 499  # in our own counts: the client left before it had an answer
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 
-def _own_path(scope: Scope) -> str:
+def own_path(scope: Scope) -> str:
+    """The path as routes are named by, without what a proxy puts before it."""
     return scope["path"].removeprefix(scope.get("root_path", ""))
 
 
 def _is_probe(scope: Scope) -> bool:
-    return _own_path(scope) in PROBES
+    return own_path(scope) in PROBES
 
 
-def _stated_length(scope: Scope) -> int:
+def stated_length(scope: Scope) -> int:
     """Bytes of the body as Content-Length states them; 0 where it says nothing sensible."""
     stated = Headers(scope=scope).get("content-length", "")
     return int(stated[:20]) if stated.isdecimal() else 0
@@ -119,7 +120,7 @@ class HttpMetricsMiddleware(HttpLayer):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if (
-            _own_path(scope) == EVENTS_PATH
+            own_path(scope) == EVENTS_PATH
         ):  # lasts as long as a page is open, which says nothing of the server
             await self._app(scope, receive, send)
             return
@@ -142,7 +143,7 @@ class HttpMetricsMiddleware(HttpLayer):
                 handler=_handler(scope),
                 status=status,
                 duration_s=time.perf_counter() - start_s,
-                request_bytes=_stated_length(scope),
+                request_bytes=stated_length(scope),
                 response_bytes=num_bytes,
             )
 
@@ -191,7 +192,7 @@ class ApiKeyMiddleware(HttpLayer):
         tenant = self._keys.holder(stated_key(scope).encode("latin-1"))
         if tenant is not None:
             scope.setdefault("state", {})["tenant"] = tenant
-        if tenant is not None or _own_path(scope) in PAGE_PATHS:
+        if tenant is not None or own_path(scope) in PAGE_PATHS:
             await self._app(scope, receive, send)
             return
         error = ApiError(
@@ -219,7 +220,7 @@ class BodyLimitMiddleware(HttpLayer):
         self._max_bytes = max_body_bytes
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if _stated_length(scope) > self._max_bytes:
+        if stated_length(scope) > self._max_bytes:
             await self._error().response(scope)(scope, receive, send)
             return
         num_bytes = 0

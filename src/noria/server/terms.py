@@ -13,7 +13,7 @@ from noria.server.errors import ApiError
 from noria.server.protocol.fields import SharedFields
 
 TIMEOUT_HEADER = "x-request-timeout"
-_TIMEOUT_FIELD = "request_timeout"
+TIMEOUT_FIELD = "request_timeout"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,8 @@ def terms_of(request: Request, fields: SharedFields, default_timeout_s: float | 
 
     Raises ApiError for a time that is none.
     """
-    stated = [*_stated_by_header(request), *_stated_by_field(fields)]
+    by_header = time_of_header(request.headers.get(TIMEOUT_HEADER))
+    stated = [one for one in (by_header, _time_of_field(fields)) if one is not None]
     timeout_s = min(stated, default=default_timeout_s)
     arrived_s: float = request.state.arrived_s
     return Terms(
@@ -54,19 +55,19 @@ def terms_of(request: Request, fields: SharedFields, default_timeout_s: float | 
     )
 
 
-def _stated_by_header(request: Request) -> list[float]:
-    text = request.headers.get(TIMEOUT_HEADER)
+def time_of_header(text: str | None) -> float | None:
+    """Seconds that TIMEOUT_HEADER states. Raises ApiError for a text that is no time."""
     if text is None:
-        return []
+        return None
     try:
-        return [_checked(float(text), TIMEOUT_HEADER)]
+        return _checked(float(text), TIMEOUT_HEADER)
     except ValueError:
         raise ApiError(f"{TIMEOUT_HEADER} must be a number of seconds", param=TIMEOUT_HEADER) from None
 
 
-def _stated_by_field(fields: SharedFields) -> list[float]:
+def _time_of_field(fields: SharedFields) -> float | None:
     timeout_s = fields.request_timeout
-    return [] if timeout_s is None else [_checked(timeout_s, _TIMEOUT_FIELD)]
+    return None if timeout_s is None else _checked(timeout_s, TIMEOUT_FIELD)
 
 
 def _checked(timeout_s: float, name: str) -> float:

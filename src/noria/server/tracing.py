@@ -24,6 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from noria.core.outputs import FinishReason
 from noria.engine.client import EngineClient, Sink
+from noria.engine.crowd import Crowd
 from noria.engine.messages import EngineRequest, EngineStats, RequestRecord, StepRecord
 from noria.engine.records import Recorder
 from noria.server.middleware import HttpLayer
@@ -174,6 +175,9 @@ class TracedClient:
 
     def stats(self) -> EngineStats:
         return self._client.stats()
+
+    def crowd(self) -> Crowd | None:
+        return self._client.crowd()
 
     def shutdown(self) -> None:
         self._client.shutdown()

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import pytest
 
-from noria.config.errors import EngineError, RequestError
+from noria.config.errors import EngineError, OverloadError, RequestError
 from noria.core.outputs import FinishReason
 from noria.core.plan import StepPlan, StepResult
 from noria.engine.messages import GenerateRequest
@@ -19,6 +19,7 @@ from noria.engine.remote.client import RemoteClient
 from noria.engine.remote.page import EngineState
 from noria.sampling.params import SamplingParams
 from support_engine import solo_output
+from support_intake import FULL
 from support_ledger_runner import LedgerRunner
 from support_remote import FACTS, HostedEngine, Inbox, hosted, until
 
@@ -295,5 +296,42 @@ def test_a_client_that_comes_late_learns_the_state_of_every_block() -> None:
             assert set(blocks(late)) >= set(held)
             assert blocks(late) == blocks(early)
             late.shutdown()
+
+    run(scenario)
+
+
+def test_a_client_knows_what_is_inside_the_engine_and_nothing_of_one_that_is_gone() -> None:
+    async def scenario() -> None:
+        runner = GatedRunner()
+        async with hosted(runner=runner) as (engine, (client,), _directory):
+            inbox = Inbox()
+            empty = client.crowd()
+            assert empty is not None and empty.num_live == 0
+            await verdict(client.submit([request("a", LONG), request("b", LONG)], inbox))
+            inside = client.crowd()
+            assert inside == engine.engine.crowd()
+            assert inside is not None and (inside.num_queued, inside.num_queued_tokens) == (2, 6)
+            client.cancel(["a", "b"])
+            runner.gate.release(1000)
+            await inbox.ended("a", "b")
+            await until(lambda: client.crowd() == engine.engine.crowd())
+            assert client.crowd().num_live == 0
+            engine.page.engine_ended()
+            assert (client.crowd(), engine.page.crowd()) == (None, None)
+
+    run(scenario)
+
+
+def test_what_the_engine_would_refuse_is_refused_without_asking_it() -> None:
+    async def scenario() -> None:
+        async with hosted() as (engine, (client,), _directory):
+            inbox = Inbox()
+            engine.page.put_crowd(FULL)
+            with pytest.raises(OverloadError, match=r"3 requests wait .* queues 3"):
+                await verdict(client.submit([request("a")], inbox))
+            assert engine.engine.crowd().num_live == 0
+            engine.page.put_crowd(engine.engine.crowd())
+            await verdict(client.submit([request("a")], inbox))  # its name is free
+            await inbox.ended("a")
 
     run(scenario)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from noria.config.errors import EngineError, NoriaError, RequestError
 from noria.core.outputs import Delta, FinishReason
 from noria.engine.client import Sink, verdict_of
+from noria.engine.crowd import Crowd
 from noria.engine.facts import read_facts
 from noria.engine.messages import EngineFacts, EngineRequest, EngineStats
 from noria.engine.records import Recorder
@@ -77,6 +78,7 @@ class RemoteClient:
         serial = next(self._numbers)
         try:
             self._check_names(requests)
+            self._check_crowd(requests)
             self._line.send(wire.Submit(link.session, serial, wire.packed(requests)))
         except NoriaError as error:
             verdict.set_exception(error)
@@ -92,9 +94,10 @@ class RemoteClient:
             self._tell(lambda session: wire.Cancel(session, tuple(request_ids), finish))
 
     def stats(self) -> EngineStats:
-        row, link = self._page.engine(), self._link
-        is_linked = link is not None and link.is_welcome and link.incarnation == row.incarnation
-        return self._page.stats(is_linked and row.state is EngineState.READY)
+        return self._page.stats(self._is_linked())
+
+    def crowd(self) -> Crowd | None:
+        return self._page.crowd() if self._is_linked() else None
 
     def shutdown(self) -> None:
         """Leave the engine, which cancels what this process asked for once it sees that nobody is there."""
@@ -112,6 +115,17 @@ class RemoteClient:
             self._lose_engine(str(error))
             return False
         return True
+
+    def _is_linked(self) -> bool:
+        row, link = self._page.engine(), self._link
+        is_linked = link is not None and link.is_welcome and link.incarnation == row.incarnation
+        return is_linked and row.state is EngineState.READY
+
+    def _check_crowd(self, requests: Sequence[EngineRequest]) -> None:
+        # The engine would refuse them too; it need not hear of what it refuses.
+        crowd = self._page.crowd()
+        if crowd is not None and requests:
+            crowd.admit(crowd.work_of(requests), requests[0].timeout_s)
 
     def _check_names(self, requests: Sequence[EngineRequest]) -> None:
         # The engine would refuse them too, but their news is told apart here.

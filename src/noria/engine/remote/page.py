@@ -2,9 +2,9 @@
 
 It is read without asking anybody, so it also tells of a process that no longer answers.
 
-    cells:  engine [0, 16)  |  API process 0 [16, 24)  |  API process 1 [24, 32)  | ...
+    cells:  engine [0, 16)  |  crowd_cells [16, 33)  |  API process 0 [33, 41)  |  API process 1 [41, 49)  | ...
 
-Every cell is a whole number of 64 bits with one writer at a time, so a reader never finds half of one.
+Every cell is a number of 64 bits with one writer at a time, so a reader never finds half of one.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
+from noria.engine.crowd import Crowd
 from noria.engine.messages import EngineStats
+from noria.engine.remote.crowd_cells import NUM_CELLS, CrowdCells
 
 _CELL_BYTES = 8
 _ENGINE_CELLS = 16
+_FIRST_API_CELL = _ENGINE_CELLS + NUM_CELLS
 _API_CELLS = 8
 
 
@@ -73,8 +76,9 @@ class Page:
         self.started_s = int(time.time())  # of the server, in seconds since 1970
         self._clock_ns = clock_ns
         # Anonymous and shared: no name that could be left behind, or guessed.
-        self._memory = mmap.mmap(-1, (_ENGINE_CELLS + _API_CELLS * num_apis) * _CELL_BYTES)
+        self._memory = mmap.mmap(-1, (_FIRST_API_CELL + _API_CELLS * num_apis) * _CELL_BYTES)
         self._cells = memoryview(self._memory).cast("q")
+        self._crowd = CrowdCells(self._cells[_ENGINE_CELLS:_FIRST_API_CELL])
 
     # by the supervisor
 
@@ -95,6 +99,7 @@ class Page:
             _Engine.NUM_BLOCKS_CACHED,
         ):
             self._cells[cell] = 0
+        self._crowd.clear()
 
     def api_starts(self, slot: int) -> int:
         """A new API process is on its way; returns its incarnation, from 1 on."""
@@ -133,6 +138,9 @@ class Page:
         cells[_Engine.NUM_BLOCKS] = stats.num_blocks
         cells[_Engine.NUM_BLOCKS_USED] = stats.num_blocks_used
         cells[_Engine.NUM_BLOCKS_CACHED] = stats.num_blocks_cached
+
+    def put_crowd(self, crowd: Crowd) -> None:
+        self._crowd.put(crowd)
 
     def lose_session(self, slot: int, session: int) -> None:
         self._cells[_cell(slot, _Api.LOST_SESSION)] = session
@@ -179,6 +187,10 @@ class Page:
             beat_age_s=self._age_s(cells[_Engine.BEAT_NS]),
         )
 
+    def crowd(self) -> Crowd | None:
+        """What a request would meet in the engine; None where that is not known."""
+        return self._crowd.get()
+
     def api_incarnation(self, slot: int) -> int:
         return self._cells[_cell(slot, _Api.INCARNATION)]
 
@@ -199,4 +211,4 @@ class Page:
 
 
 def _cell(slot: int, cell: _Api) -> int:
-    return _ENGINE_CELLS + _API_CELLS * slot + cell
+    return _FIRST_API_CELL + _API_CELLS * slot + cell
