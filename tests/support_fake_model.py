@@ -15,7 +15,7 @@ import numpy as np
 
 from noria.config.model import ModelConfig, RopeConfig
 from noria.kernels.batch import Batch, Outputs
-from noria.models.heads import Heads
+from noria.models.pooling_heads import PoolingHeads
 from noria.sampling.params import SamplingParams
 from noria.sampling.sampler import ReferenceSampler, RequestSampler
 
@@ -55,11 +55,11 @@ class FakeModel:
         block_size: int,
         config: ModelConfig | None = None,
         before_forward: Callable[[Batch], None] | None = None,
-        heads: Heads | None = None,
+        heads: PoolingHeads | None = None,
     ) -> None:
         self.config = config or fake_config()
         self.sampler = ReferenceSampler()
-        self.heads = heads or Heads()
+        self.pooling_heads = heads or PoolingHeads()
         self.num_forwards = 0
         self._block_size = block_size
         self._before_forward = before_forward

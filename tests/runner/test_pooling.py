@@ -7,7 +7,7 @@ import pytest
 
 from noria.config.pooling import Finish, Head, Pooling, PoolingParams
 from noria.core.plan import NewRequest, Numbers, StepPlan, StepResult, Work
-from noria.models.heads import Dense, Heads, finished
+from noria.models.pooling_heads import Dense, PoolingHeads, finished
 from noria.runner.runner import ModelRunner
 from noria.sampling.params import SamplingParams
 from support_fake_model import FakeModel, expected_hidden, expected_logits
@@ -20,7 +20,7 @@ HIDDEN = expected_hidden(PROMPT).astype(np.float64)
 class Steps:
     """A runner over the fake model, given steps by hand. Request number i has blocks of its own."""
 
-    def __init__(self, heads: Heads | None = None) -> None:
+    def __init__(self, heads: PoolingHeads | None = None) -> None:
         self.model = FakeModel(num_blocks=32, block_size=4, heads=heads)
         self.runner = ModelRunner(self.model, (), 4)
         self._done: dict[str, int] = {}
@@ -59,7 +59,7 @@ def array_of(numbers: Numbers) -> np.ndarray:
     return np.frombuffer(numbers.data, "<f4").reshape(numbers.shape)
 
 
-def pooled(params: PoolingParams, chunks: list[int], heads: Heads | None = None) -> np.ndarray:
+def pooled(params: PoolingParams, chunks: list[int], heads: PoolingHeads | None = None) -> np.ndarray:
     """What PROMPT comes to when it is read in these chunks."""
     steps = Steps(heads)
     arrivals = {"p": (PROMPT, params)}
@@ -103,7 +103,7 @@ def test_fewer_dimensions_are_cut_before_they_are_normalised() -> None:
 def test_classes_are_made_by_the_models_own_layers(pooling: Pooling) -> None:
     rng = np.random.default_rng(0)
     first, second, bias = rng.normal(size=(5, 8)), rng.normal(size=(3, 5)), rng.normal(size=3)
-    heads = Heads({Head.CLASSES: (Dense(first, None, np.tanh), Dense(second, bias))})
+    heads = PoolingHeads({Head.CLASSES: (Dense(first, None, np.tanh), Dense(second, bias))})
     params = PoolingParams(pooling, Head.CLASSES, Finish.SOFTMAX)
     logits = np.tanh(EXPECTED[pooling] @ first.T) @ second.T + bias
     shares = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)

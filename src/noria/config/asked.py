@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from noria.config.asked_pooling import PoolingOptions
 from noria.config.option import (
     LENGTH,
     MODEL,
@@ -261,3 +262,4 @@ class EngineOptions:
     memory: MemoryOptions = field(default_factory=MemoryOptions)
     scheduler: SchedulerOptions = field(default_factory=SchedulerOptions)
     threads: ThreadOptions = field(default_factory=ThreadOptions)
+    pooling: PoolingOptions = field(default_factory=PoolingOptions)

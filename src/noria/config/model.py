@@ -35,6 +35,29 @@ class RopeConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class EmbeddingConfig:
+    """How a checkpoint says that its hidden states become the vector of a text.
+
+    pooling: last | mean | cls. normalize: to a length of 1.
+    """
+
+    pooling: str
+    normalize: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClassifierConfig:
+    """labels: what it tells apart, by output. activation: identity | sigmoid | softmax, what is made of its outputs.
+
+    pooling: last | cls, whose hidden state it reads.
+    """
+
+    labels: tuple[str, ...]
+    activation: str
+    pooling: str = "last"
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
     """Shapes of a decoder-only model. Lengths are in tokens, sizes in elements."""
 
@@ -58,7 +81,11 @@ class ModelConfig:
     eos_token_ids: tuple[int, ...] = ()
     bos_token_id: int | None = None
     has_logits: bool = True  # it may lack an output over the vocabulary; then nothing can be generated
-    num_labels: int = 0  # of its classifier; 0: it has none
+    embedding: EmbeddingConfig | None = None  # None: the checkpoint does not say
+    classifier: ClassifierConfig | None = None
+    matryoshka: tuple[int, ...] | None = (
+        None  # to what its embeddings may be cut; (): to anything; None: not at all
+    )
     extras: Mapping[str, Any] = field(
         default_factory=dict, hash=False
     )  # an installed architecture's own constants

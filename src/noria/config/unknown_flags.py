@@ -19,7 +19,7 @@ hf-config-path hf-overrides hf-token kv-events-config kv-offloading-backend kv-o
 kv-transfer-config limit-mm-per-prompt load-format log-config-file logits-processors lora-modules
 max-cpu-loras max-lora-rank max-loras
 max-parallel-loading-workers middleware model-impl performance-mode pipeline-parallel-size
-prefix-caching-hash-algo reasoning-parser response-role runner speculative-config ssl-cert-reqs
+prefix-caching-hash-algo reasoning-parser response-role speculative-config ssl-cert-reqs
 structured-outputs-config swap-space tensor-parallel-size tokenizer-mode tool-call-parser
 tool-parser-plugin tool-server trust-remote-code watchdog-config
 """

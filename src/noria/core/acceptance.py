@@ -34,7 +34,7 @@ def check_ability(params: Params, model: ModelConfig) -> None:
         if not model.has_logits:
             raise RequestError("this model has no output over its vocabulary: it generates no text", "model")
         return
-    if params.head is Head.CLASSES and not model.num_labels:
+    if params.head is Head.CLASSES and model.classifier is None:
         raise RequestError("this model has no classifier: it gives no classes", "task")
     if params.head is Head.TOKENS:
         _check_tokens(params, model)

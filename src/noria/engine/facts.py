@@ -13,6 +13,7 @@ import msgspec
 
 from noria.config.asked import EngineOptions
 from noria.config.resolved import Resolved
+from noria.config.settle_abilities import settle_abilities
 from noria.engine.messages import EngineFacts
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def engine_facts(opened: OpenedModel, resolved: Resolved, options: EngineOptions
             "kv_cache_max_concurrency": str(resolved.memory.num_longest_requests),
         },
         seed=config.seed,
+        abilities=settle_abilities(config.model, options.pooling),
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any, ClassVar
 
+from noria.config.abilities import Abilities
 from noria.config.pooling import PoolingParams
 from noria.config.tenant import ANYBODY, Tenant
 from noria.config.tokenizer import TokenizerSpec
@@ -98,6 +99,7 @@ class EngineFacts:
     generation_defaults: sampling values that the model's makers recommend, unless declined.
     max_model_len: prompt and output together, in tokens. cache_labels: settings of the KV cache, in words.
     seed: draws the seeds of requests that state none; None draws them from the system.
+    abilities: what it is served for.
     """
 
     model_name: str
@@ -107,6 +109,7 @@ class EngineFacts:
     vocab_size: int
     cache_labels: dict[str, str]
     seed: int | None = None
+    abilities: Abilities = field(default_factory=Abilities)
 
 
 @dataclass(frozen=True, slots=True)

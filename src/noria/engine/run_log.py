@@ -22,12 +22,14 @@ import msgspec
 
 from noria.config.engine import EngineConfig
 from noria.config.errors import ConfigError
+from noria.config.pooling import PoolingParams
 from noria.config.tenant import Tenant
 from noria.core.outputs import Delta, FinishReason
 from noria.core.prefix import HashChain, Namespace
+from noria.core.request import Params
 from noria.engine.client import EngineClient, Sink
 from noria.engine.crowd import Crowd
-from noria.engine.messages import EngineStats, GenerateRequest, RequestRecord, StepRecord
+from noria.engine.messages import EngineRequest, EngineStats, RequestRecord, StepRecord
 from noria.engine.records import Recorder
 
 _DIGEST_BYTES = 8
@@ -43,7 +45,8 @@ class StepEntry(msgspec.Struct, frozen=True, tag="step"):
 
 
 class EndedEntry(msgspec.Struct, frozen=True, tag="ended"):
-    """A sequence. max_tokens, prompt_logprobs, timeout_s: as they were asked for.
+    """A sequence. max_tokens, prompt_logprobs, timeout_s: as they were asked for; of one that is pooled, what costs
+    the same.
 
     by_token: a token ended it. digests: of its full blocks in order, prompt and output, in hexadecimal.
     """
@@ -64,7 +67,7 @@ Entry = EngineEntry | StepEntry | EndedEntry
 class _Open:
     """A sequence that has not ended. It is written when both its record and its last delta are here."""
 
-    request: GenerateRequest
+    request: EngineRequest
     sink: Sink
     output_ids: list[int] = field(default_factory=list)
     record: RequestRecord | None = None
@@ -89,7 +92,7 @@ class RunLog:
         self._write(EngineEntry(version, config))
         client.recorder.add_listener(self)
 
-    def submit(self, requests: Sequence[GenerateRequest], sink: Sink) -> Future[None]:
+    def submit(self, requests: Sequence[EngineRequest], sink: Sink) -> Future[None]:
         with self._lock:
             fresh = [request for request in requests if request.request_id not in self._open]
             self._open.update((request.request_id, _Open(request, sink)) for request in fresh)
@@ -123,7 +126,7 @@ class RunLog:
             opened.record = replace(record, changed_blocks=())
             self._close(opened)
 
-    def _settle(self, verdict: Future[None], requests: Sequence[GenerateRequest]) -> None:
+    def _settle(self, verdict: Future[None], requests: Sequence[EngineRequest]) -> None:
         if verdict.exception() is not None:
             with self._lock:
                 for request in requests:
@@ -152,7 +155,7 @@ class RunLog:
             EndedEntry(
                 opened.record,
                 params.max_tokens,
-                params.prompt_logprobs,
+                _prompt_logprobs(params),
                 request.tenant,
                 request.timeout_s,
                 opened.last.stop_token_id is not None,
@@ -160,7 +163,7 @@ class RunLog:
             )
         )
 
-    def _digests(self, request: GenerateRequest, output_ids: Sequence[int]) -> tuple[str, ...]:
+    def _digests(self, request: EngineRequest, output_ids: Sequence[int]) -> tuple[str, ...]:
         token_ids = [*request.prompt_token_ids, *output_ids]
         chain = HashChain(Namespace(self._secret, salt=request.cache_salt), self._block_size)
         return tuple(
@@ -171,3 +174,10 @@ class RunLog:
     def _write(self, entry: Entry) -> None:
         """On the engine's thread, but for the first."""
         self._file.write(self._encoder.encode(entry) + b"\n")
+
+
+def _prompt_logprobs(params: Params) -> int | None:
+    """Of a prompt that is pooled and must be computed whole: 0, since to a scheduler that is the same."""
+    if isinstance(params, PoolingParams):
+        return 0 if params.needs_every_position else None
+    return params.prompt_logprobs

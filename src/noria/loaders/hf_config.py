@@ -11,6 +11,7 @@ from noria.config.errors import ModelError, PluginError
 from noria.config.model import ModelConfig
 from noria.config.plugins import MODELS_GROUP, Table
 from noria.loaders.fields import Fields, shorten
+from noria.loaders.hf_ending import ENDINGS, with_ending
 from noria.loaders.hf_rope import rope_config
 from noria.loaders.model_checks import check_model, head_dim_of, reach_of
 
@@ -88,8 +89,11 @@ _QWEN_FULL_LAYERS = 28
 def model_config(files: HfFiles) -> ModelConfig:
     """Raises ModelError, and PluginError where an installed package that reads the configuration is broken."""
     name = _class_name(files.config)
-    family = _FAMILIES.get(name)
-    config = decoder_config(files, family) if family is not None else _installed_config(files, name)
+    family = _FAMILIES.get(_family_name(name))
+    if family is None:
+        config = _installed_config(files, name)
+    else:
+        config = with_ending(decoder_config(files, family), name, files.config)
     return check_model(config, files.num_tensors, files.config.source)
 
 
@@ -144,6 +148,12 @@ def _installed_config(files: HfFiles, name: str) -> ModelConfig:
             f"got {shorten(getattr(config, 'architecture', config))}"
         )
     return config
+
+
+def _family_name(name: str) -> str:
+    """The class that generates, of one that shares all but its output with it."""
+    trunk = next((name.removesuffix(ending) for ending in ENDINGS if name.endswith(ending)), name)
+    return f"{trunk}ForCausalLM"
 
 
 def _class_name(fields: Fields) -> str:

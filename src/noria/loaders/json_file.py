@@ -47,14 +47,28 @@ def read_optional_object(path: Path) -> dict[str, Any]:
     return read_object(path) if path.is_file() else {}
 
 
+def read_optional_list(path: Path) -> list[Any]:
+    """The JSON list in a file, [] when there is no such file. Raises ModelError."""
+    if not path.is_file():
+        return []
+    value = _value(read_text(path), str(path), None)
+    if not isinstance(value, list):
+        raise ModelError(f"{path}: must hold a JSON list, found {shorten(value)}")
+    return value
+
+
 def _object(text: str, source: str, hook: Any) -> dict[str, Any]:
-    try:
-        value = json.loads(text, object_pairs_hook=hook)
-    except (ValueError, RecursionError) as error:
-        raise ModelError(f"{source}: not valid JSON: {error}") from error
+    value = _value(text, source, hook)
     if not isinstance(value, dict):
         raise ModelError(f"{source}: must hold a JSON object, found {shorten(value)}")
     return value
+
+
+def _value(text: str, source: str, hook: Any) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=hook)
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{source}: not valid JSON: {error}") from error
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

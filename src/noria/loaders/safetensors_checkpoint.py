@@ -17,6 +17,7 @@ from noria.loaders.hf_tokenizer import HfTokenizer
 from noria.loaders.json_file import read_object, read_optional_object
 from noria.loaders.safetensors_file import SafetensorsFile
 from noria.loaders.safetensors_shards import read_shards
+from noria.loaders.sentence_modules import with_sentence_modules
 from noria.loaders.stored_types import dequantise
 
 
@@ -40,7 +41,7 @@ class SafetensorsCheckpoint:
             for tensor in file.tensors.values()
         }
         said = HfFiles(fields, generation, len(self.tensors), tokenizer.eos_token_id)
-        self.config: ModelConfig = model_config(said)
+        self.config: ModelConfig = with_sentence_modules(model_config(said), directory)
         self.tokenizer: TokenizerSpec = tokenizer.spec(self.config.bos_token_id, self.config.eos_token_ids)
         self.generation_defaults = generation_defaults(generation)
 

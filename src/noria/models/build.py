@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from noria.config.model import ModelConfig
 from noria.kernels.batch import Batch, Outputs
 from noria.kernels.ops import Backend, CacheShape, Program, Sampler
-from noria.models.heads import Heads
+from noria.models.pooling_heads import PoolingHeads
 from noria.models.registry import architecture, blamed
 from noria.models.rope import rope_table
 from noria.models.stored import StoredModel
@@ -16,9 +16,9 @@ from noria.models.stored import StoredModel
 class BuiltModel:
     """A model.Model: an architecture's forward, compiled by a backend that holds weights and KV."""
 
-    def __init__(self, config: ModelConfig, backend: Backend, program: Program, heads: Heads) -> None:
+    def __init__(self, config: ModelConfig, backend: Backend, program: Program, heads: PoolingHeads) -> None:
         self.config = config
-        self.heads = heads
+        self.pooling_heads = heads
         self._backend = backend
         self._program = program
 
@@ -53,4 +53,4 @@ def build_model(stored: StoredModel, backend: Backend, max_model_len: int) -> Bu
     with blamed(config):
         model = architecture(config)(config, stored, backend.packer, rope)
         program = backend.compile(model.forward)
-    return BuiltModel(config, backend, program, getattr(model, "heads", Heads()))
+    return BuiltModel(config, backend, program, getattr(model, "pooling_heads", PoolingHeads()))

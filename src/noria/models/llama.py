@@ -22,6 +22,7 @@ class Llama:
     def __init__(self, config: ModelConfig, read: TensorReader, packer: Packer, rope: Weight) -> None:
         load = Loader(config, read, packer)
         self.ends = load.ends()
+        self.pooling_heads = load.pooling_heads()
         self.layers = [(load.attention(layer, rope), load.mlp(layer)) for layer in range(config.num_layers)]
 
     def forward(self, ops: Ops) -> Ending:

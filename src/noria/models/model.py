@@ -8,14 +8,14 @@ from typing import Protocol
 from noria.config.model import ModelConfig
 from noria.kernels.batch import Batch, Outputs
 from noria.kernels.ops import Sampler
-from noria.models.heads import Heads
+from noria.models.pooling_heads import PoolingHeads
 
 
 class Model(Protocol):
     """A model with its weights and its paged KV cache."""
 
     config: ModelConfig
-    heads: Heads
+    pooling_heads: PoolingHeads
 
     @property
     def sampler(self) -> Sampler: ...

@@ -6,7 +6,7 @@ The logical names are those of `shapes.py`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +30,7 @@ _SAFETENSORS = {
     "gate": "model.layers.{}.mlp.gate_proj.",
     "up": "model.layers.{}.mlp.up_proj.",
     "down": "model.layers.{}.mlp.down_proj.",
+    "classifier.weight": "score.weight",
 }
 
 _GGUF = {
@@ -76,6 +77,7 @@ class NameMap:
     format: str
     config: ModelConfig
     names: Names
+    left_out: str = ""  # what the file's names begin with elsewhere, and here do not
 
     def file_name(self, name: str) -> str:
         """What the file calls the tensor with the logical `name`. ModelError for one that it has no word for."""
@@ -91,9 +93,11 @@ class NameMap:
         """As file_name; None for a tensor that such files never hold."""
         names = self.names.tensors
         if not name.startswith("layers."):
-            return names.get(name)
-        _, layer, part, *kind = name.split(".")
-        return names[part].format(layer) + "".join(kind) if part in names else None
+            found, kinds = names.get(name), []
+        else:
+            _, layer, part, *kinds = name.split(".")
+            found = names[part].format(layer) if part in names else None
+        return None if found is None else found.removeprefix(self.left_out) + "".join(kinds)
 
     def is_derived(self, file_name: str) -> bool:
         """Whether a stored tensor carries nothing that the configuration does not say."""
@@ -118,12 +122,18 @@ def _split_pairs(array: np.ndarray, num_heads: int) -> np.ndarray:
     return pairs.swapaxes(1, 2).reshape(array.shape)
 
 
-def name_map(file_format: str, config: ModelConfig) -> NameMap:
-    """ModelError for a format that the architecture has no names for."""
+def name_map(file_format: str, config: ModelConfig, stored: Container[str] = ()) -> NameMap:
+    """stored: the file's names: a model that was saved without its output may lack the name of its trunk in them.
+
+    ModelError for a format that the architecture has no names for.
+    """
     names = architecture(config).names
     if file_format not in names:
         raise ModelError(
             f"a model of the architecture {config.architecture!r} cannot be read from {file_format}; "
             f"it can from: {', '.join(names)}"
         )
-    return NameMap(file_format, config, names[file_format])
+    table = names[file_format]
+    trunk = f"{table.tensors['embedding'].partition('.')[0]}."
+    is_bare = table.tensors["embedding"].removeprefix(trunk) in stored
+    return NameMap(file_format, config, table, trunk if is_bare else "")

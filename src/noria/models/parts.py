@@ -10,6 +10,7 @@ import numpy as np
 
 from noria.config.errors import ModelError
 from noria.config.model import ModelConfig
+from noria.config.pooling import Head
 from noria.kernels.ops import (
     Activation,
     Attention,
@@ -23,6 +24,7 @@ from noria.kernels.ops import (
     QkvProjection,
     Weight,
 )
+from noria.models.pooling_heads import Dense, PoolingHeads
 
 HeadNorms = tuple[Norm | None, Norm | None]  # over each query head, over each key head
 
@@ -67,11 +69,13 @@ class MlpBlock:
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """What stands before and after the layers. The head is the embedding's own handle when they are tied."""
+    """What stands before and after the layers. The head is the embedding's own handle when they are tied, and None
+    where there are no logits.
+    """
 
     embedding: Weight
     norm: Norm
-    head: Weight
+    head: Weight | None
 
 
 class Loader:
@@ -86,10 +90,17 @@ class Loader:
     def ends(self) -> Ends:
         config = self.config
         embedding = self._packer.pack_vocabulary(self._read.matrix("embedding"))
-        head = embedding
-        if not config.tie_word_embeddings:
+        head = embedding if config.has_logits else None
+        if config.has_logits and not config.tie_word_embeddings:
             head = self._packer.pack_vocabulary(self._read.matrix("head"))
         return Ends(embedding, self.norm("norm"), head)
+
+    def pooling_heads(self) -> PoolingHeads:
+        """A classifier's single layer, where there is one."""
+        if self.config.classifier is None:
+            return PoolingHeads()
+        weight = self._read.matrix("classifier.weight").floats().astype(np.float64)
+        return PoolingHeads({Head.CLASSES: (Dense(weight),)})
 
     def norm(self, name: str) -> Norm:
         return Norm(self._packer.pack_vector(self._read.vector(name)), self.config.rms_norm_eps)
@@ -156,4 +167,5 @@ def run_decoder(ops: Ops, ends: Ends, layers: Iterable[tuple[AttentionBlock, Mlp
     for attention, mlp in layers:
         attention.run(ops, x)
         mlp.run(ops, x)
-    return Ending(ops.lm_head(x, ends.norm, ends.head), ops.hidden(x, ends.norm))
+    logits = None if ends.head is None else ops.lm_head(x, ends.norm, ends.head)
+    return Ending(logits, ops.hidden(x, ends.norm))

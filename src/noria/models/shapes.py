@@ -1,7 +1,8 @@
 """The tensors a decoder is made of: logical names and shapes, from its configuration alone.
 
-Matrices are [out, in]. Names: `embedding`, `norm`, `head` (absent when tied), and per layer `layers.3.` followed
-by `input_norm`, `mlp_norm`, `q.weight`, `q.bias`, `k.`, `v.`, `o.`, `q_norm`, `k_norm`, `gate.`, `up.`, `down.`.
+Matrices are [out, in]. Names: `embedding`, `norm`, `head` (absent when tied, and where there are no logits),
+`classifier.weight` where there is a classifier, and per layer `layers.3.` followed by `input_norm`, `mlp_norm`,
+`q.weight`, `q.bias`, `k.`, `v.`, `o.`, `q_norm`, `k_norm`, `gate.`, `up.`, `down.`.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ def outer_shapes(config: ModelConfig) -> Shapes:
         "embedding": (config.vocab_size, config.hidden_size),
         "norm": (config.hidden_size,),
     }
-    if not config.tie_word_embeddings:
+    if config.has_logits and not config.tie_word_embeddings:
         shapes["head"] = (config.vocab_size, config.hidden_size)
+    if config.classifier is not None:
+        shapes["classifier.weight"] = (len(config.classifier.labels), config.hidden_size)
     return shapes
 
 

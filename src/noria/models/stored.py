@@ -64,7 +64,7 @@ class StoredModel:
         Raises ModelError for tensors that are missing, unknown, of another shape or in contradiction.
         """
         self._file = file
-        self._names = name_map(file.format, file.config)
+        self._names = name_map(file.format, file.config, file.tensors)
         self._progress = progress
         self._done_bytes = 0
         self.config = _settled_config(file, self._names)

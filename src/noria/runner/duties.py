@@ -10,7 +10,7 @@ import numpy as np
 from noria.config.pooling import Head, Pooling, PoolingParams
 from noria.core.plan import Numbers, Pooled, PromptLogprobs, Work
 from noria.kernels.ops import SampledRequest
-from noria.models.heads import Heads, finished
+from noria.models.pooling_heads import PoolingHeads, finished
 from noria.runner.reader import Reader
 from noria.sampling.logprobs import Asked
 from noria.sampling.params import SamplingParams
@@ -83,7 +83,7 @@ class Generating:
 class PoolingDuty:
     """Gathers the states that count, and makes something of them with the prompt's last token."""
 
-    def __init__(self, params: PoolingParams, num_prompt: int, heads: Heads) -> None:
+    def __init__(self, params: PoolingParams, num_prompt: int, heads: PoolingHeads) -> None:
         self._params = params
         self._num_prompt = num_prompt
         self._heads = heads

@@ -98,7 +98,7 @@ class ModelRunner:
     def _duty_of(self, request: NewRequest) -> Duty:
         params = request.params
         if isinstance(params, PoolingParams):
-            return PoolingDuty(params, request.num_prompt, self._model.heads)
+            return PoolingDuty(params, request.num_prompt, self._model.pooling_heads)
         sampled = self._model.sampler.admit(
             params, request.seed, request.token_ids, request.num_prompt, self._eos_token_ids
         )

@@ -33,7 +33,7 @@ class Dense:
 
 
 @dataclass(frozen=True)
-class Heads:
+class PoolingHeads:
     """The layers of each head, in order. Head.STATE has none, unless the model says so."""
 
     layers: Mapping[Head, tuple[Dense, ...]] = field(default_factory=dict)
