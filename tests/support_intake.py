@@ -50,6 +50,7 @@ def step_record(
         launch_s=0.0,
         wait_s=seconds,
         commit_s=0.0,
+        collected_s=0.0,
         work=(),
         num_prefill_seqs=0,
         num_decode_seqs=num_decode_seqs,

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noria.config.engine import StepCost
+from noria.config.engine import LatencyTarget, StepCost
+from noria.config.errors import ConfigError
 from noria.config.report import late_rows, render, startup_table
 from noria.config.resolved import Resolved
 from noria.config.step_budget import FEWEST_TOKENS, StepTime, fit_cost, settle_step
@@ -129,3 +130,18 @@ def test_a_larger_step_that_was_timed_shorter_counts_as_noise() -> None:
     """The longest time a token is what holds: steps come out too short rather than too long."""
     cost = fit_cost([StepTime(16, 0, 0.05), StepTime(64, 0, 0.04)])
     assert (cost.fixed_s, cost.token_s) == (0.0, 0.05 / 16)
+
+
+def test_a_latency_target_leaves_the_most_tokens_and_gives_each_step_a_price() -> None:
+    before = resolved({"itl_slo_ms": 50, "ttft_slo_ms": 900, "max_num_batched_tokens": 1024})
+    assert before.is_step_open
+    scheduler = settle_step(before, [StepTime(16, 0, 0.02), StepTime(256, 0, 0.26)]).config.scheduler
+    assert scheduler.max_num_batched_tokens == 1024
+    assert scheduler.latency == LatencyTarget(itl_s=0.05, ttft_s=0.9)
+    assert scheduler.step_cost is not None and scheduler.step_cost.target_s == 0.05
+
+
+def test_a_latency_target_needs_prompts_that_may_be_cut() -> None:
+    asked = {"itl_slo_ms": 50, "enable_chunked_prefill": False, "max_model_len": 1024}
+    with pytest.raises(ConfigError, match="as long as prompts are: --itl-slo-ms.*--enable-chunked-prefill"):
+        resolved(asked)

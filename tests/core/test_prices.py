@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from noria.config.engine import SchedulerConfig, StepCost
 from noria.core.plan import StepPlan
-from noria.core.prices import TimePrices, TokenPrices, choose_prices
+from noria.core.policies import choose_prices
+from noria.core.prices import TimePrices, TokenPrices
 from support_engine import Harness, engine_config, solo_output
 
 # A step of 100 ms: 8 of them fixed, a token 1 ms and one more for every 500 tokens of context.

@@ -192,7 +192,7 @@ def test_a_request_is_refused_or_answered_however_it_races_with_shutting_down() 
         def submit(client=client, inbox=inbox, accepted=accepted) -> None:
             try:
                 for i in range(50):
-                    client.submit([request(str(i))], inbox)
+                    client.submit([request(str(i))], inbox).result()
                     accepted.append(str(i))
             except EngineError:
                 pass

@@ -38,6 +38,7 @@ def step(number: int, *work: Work, blocks: tuple = (), **changes: Any) -> StepRe
         0.002,
         0.003,
         0.004,
+        1.506,
         work,
         0,
         1,

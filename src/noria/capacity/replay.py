@@ -84,7 +84,7 @@ class _Engine:
         return plan
 
     def commit(self, plan: StepPlan, record: StepRecord) -> None:
-        end_s = record.start_s + record.plan_s + record.launch_s + record.wait_s + record.commit_s
+        end_s = record.collected_s + record.commit_s
         failed = {
             work.request_id
             for work in plan.work
@@ -95,7 +95,7 @@ class _Engine:
             self._sampled(work) for work in plan.work if work.samples and work.request_id not in failed
         )
         failures = tuple(Failure(request_id, "as recorded") for request_id in failed)
-        self._scheduler.commit(plan, StepResult(plan.step, sampled, failures=failures), end_s)
+        self._scheduler.commit(plan, StepResult(plan.step, sampled, failures=failures), record.collected_s)
         self._scheduler.take_finished()
 
     def _accept(self, arrival: Arrival) -> None:

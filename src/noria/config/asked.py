@@ -194,6 +194,25 @@ class SchedulerOptions:
         default_words="on a CPU what takes about 100 ms, at most 2048, as timed at start; fewer where a long "
         "context makes tokens dearer",
     )
+    itl_slo_ms: float | None = option(
+        None,
+        "Most milliseconds between two tokens of an answer, 95 times in 100. Each step then computes as much as keeps "
+        "to it by the measured speed of the machine, corrected while running: long prompts are read in smaller "
+        "pieces beside answers, and in larger ones where nobody waits. max_num_batched_tokens stays the most.",
+        REAL,
+        low=0,
+        low_is_open=True,
+        default_words="steps of about 100 ms",
+    )
+    ttft_slo_ms: float | None = option(
+        None,
+        "Most milliseconds until the first token, 95 times in 100: no step is so long that a request that comes "
+        "meanwhile is late for it. Without itl_slo_ms, steps beside answers take about 100 ms.",
+        REAL,
+        low=0,
+        low_is_open=True,
+        default_words="no limit",
+    )
     max_num_seqs: int = option(
         128,
         "Most requests that run at once; others wait. More raises throughput until memory or compute is used "
@@ -231,6 +250,10 @@ class SchedulerOptions:
 
     def __post_init__(self) -> None:
         check_values(self)
+
+    @property
+    def has_latency_target(self) -> bool:
+        return self.itl_slo_ms is not None or self.ttft_slo_ms is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,17 @@ class StepCost:
 
 
 @dataclass(frozen=True, slots=True)
+class LatencyTarget:
+    """What users should wait at most, 95 times in 100, in seconds; None: no limit. One of them is stated.
+
+    itl_s: between two tokens of an answer. ttft_s: for the first one.
+    """
+
+    itl_s: float | None = None
+    ttft_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SchedulerConfig:
     max_num_batched_tokens: int
     max_num_seqs: int
@@ -59,6 +70,8 @@ class SchedulerConfig:
     priority_aging_s: float = 30.0
     # Limits a step besides its tokens; None where the number of tokens was stated.
     step_cost: StepCost | None = None
+    # What steps are kept short for; it takes a step_cost to do so.
+    latency: LatencyTarget | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ class Fault(Enum):
     NO_BLOCK = "the pool holds no block"
     BEYOND_POOL = "the pool holds no request of the length"
     MEMORY = "memory holds too little"
+    UNCUT_PROMPTS = "steps cannot be kept short"
     BEYOND_STEP = "a whole prompt does not fit a step"
 
 

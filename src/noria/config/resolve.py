@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from noria.config.advice import explain
-from noria.config.asked import EngineOptions
+from noria.config.asked import EngineOptions, SchedulerOptions
 from noria.config.budget import Demand
 from noria.config.choices import explain_choices
 from noria.config.engine import (
     AdmissionPolicy,
     CacheConfig,
     EngineConfig,
+    LatencyTarget,
     SchedulerConfig,
     SchedulingPolicy,
 )
@@ -113,7 +114,15 @@ def _scheduler_config(asked: EngineOptions, max_num_seqs: int, sizing: Sizing) -
         admission_policy=AdmissionPolicy(scheduler.admission_policy),
         scheduling_policy=SchedulingPolicy(scheduler.scheduling_policy),
         priority_aging_s=scheduler.priority_aging_s,
+        latency=_latency(scheduler),
     )
+
+
+def _latency(asked: SchedulerOptions) -> LatencyTarget | None:
+    if not asked.has_latency_target:
+        return None
+    itl_ms, ttft_ms = asked.itl_slo_ms, asked.ttft_slo_ms
+    return LatencyTarget(None if itl_ms is None else itl_ms / 1e3, None if ttft_ms is None else ttft_ms / 1e3)
 
 
 def _memory_table(demand: Demand, hardware: Hardware, sizing: Sizing) -> MemoryTable:

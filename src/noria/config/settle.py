@@ -54,7 +54,7 @@ def settle(
     else:
         sizing = answer
     length = sizing.max_model_len if sizing else goal.num_tokens
-    problems += _beyond_step(asked, length)
+    problems += [*_beyond_step(asked, length), *_uncut_prompts(asked)]
     return Settlement(goal, demand, num_seqs, sizing, tuple(problems))
 
 
@@ -91,6 +91,14 @@ def _beyond_step(asked: EngineOptions, length: int) -> list[Problem]:
         Remedy({"max_num_batched_tokens": str(length)}),
     )
     return [Problem(Fault.BEYOND_STEP, text, remedies)]
+
+
+def _uncut_prompts(asked: EngineOptions) -> list[Problem]:
+    if asked.scheduler.enable_chunked_prefill or not asked.scheduler.has_latency_target:
+        return []
+    text = "with chunked prefill off, steps are as long as prompts are: --itl-slo-ms and --ttft-slo-ms cannot be kept"
+    remedies = (Remedy({"enable_chunked_prefill": None}),)
+    return [Problem(Fault.UNCUT_PROMPTS, text, remedies, otherwise=("no latency target",))]
 
 
 def _with_other_formats(

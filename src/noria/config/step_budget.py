@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from noria.config.asked import EngineOptions
-from noria.config.engine import StepCost
+from noria.config.engine import LatencyTarget, StepCost
 from noria.config.hardware import Hardware
 from noria.config.resolved import Choice, Resolved
 
@@ -37,8 +37,9 @@ def most_step_tokens(asked: EngineOptions) -> int:
 
 def is_step_open(asked: EngineOptions, hardware: Hardware) -> bool:
     """Whether timing has a say: on a CPU, where nothing is stated, and prompts may be cut."""
-    is_stated = asked.scheduler.max_num_batched_tokens is not None
-    return hardware.device == "cpu" and not is_stated and asked.scheduler.enable_chunked_prefill
+    scheduler = asked.scheduler
+    is_stated = scheduler.max_num_batched_tokens is not None and not scheduler.has_latency_target
+    return hardware.device == "cpu" and not is_stated and scheduler.enable_chunked_prefill
 
 
 def settle_step(resolved: Resolved, times: Sequence[StepTime]) -> Resolved:
@@ -50,6 +51,8 @@ def settle_step(resolved: Resolved, times: Sequence[StepTime]) -> Resolved:
     config = resolved.config
     scheduler, block_size = config.scheduler, config.cache.block_size
     cost = fit_cost(times)
+    if scheduler.latency is not None:
+        return _paced(resolved, scheduler.latency, cost)
     in_time = cost.tokens_within(cost.target_s - cost.fixed_s, 0)
     tokens = max(in_time // block_size * block_size, -(-scheduler.max_num_seqs // block_size) * block_size)
     tokens = min(tokens, scheduler.max_num_batched_tokens)
@@ -57,6 +60,22 @@ def settle_step(resolved: Resolved, times: Sequence[StepTime]) -> Resolved:
     return replace(
         resolved,
         config=replace(config, scheduler=replace(scheduler, max_num_batched_tokens=tokens, step_cost=cost)),
+        choices=tuple(choice if known.name == STEP_CHOICE else known for known in resolved.choices),
+        is_step_open=False,
+    )
+
+
+def _paced(resolved: Resolved, target: LatencyTarget, cost: StepCost) -> Resolved:
+    """The most tokens stay as they are: what each step computes follows from the target and its cost."""
+    scheduler = resolved.config.scheduler
+    if target.itl_s is not None:
+        cost = replace(cost, target_s=target.itl_s)
+    in_time = cost.tokens_within(max(0.0, cost.target_s - cost.fixed_s), 0)
+    told = f"at most; about {in_time} tokens beside answers, for {1e3 * cost.target_s:.0f} ms, corrected while running"
+    choice = Choice(STEP_CHOICE, scheduler.max_num_batched_tokens, told)
+    return replace(
+        resolved,
+        config=replace(resolved.config, scheduler=replace(scheduler, step_cost=cost)),
         choices=tuple(choice if known.name == STEP_CHOICE else known for known in resolved.choices),
         is_step_open=False,
     )

@@ -33,11 +33,14 @@ class Draft:
     """Collects work until tokens or price are spent. Work can be added to a request twice, and dropped again.
 
     tokens_left: tokens that the step still takes. price_left: what prompts may still cost.
+    num_decodes, takes_newcomers: set once all decodes are in: how many, and whether requests that wait may join them.
     """
 
     def __init__(self, max_tokens: int, prices: Prices) -> None:
         self.tokens_left = max_tokens
         self.price_left = prices.step
+        self.num_decodes = 0
+        self.takes_newcomers = True
         self._prices = prices
         self._work: dict[str, DraftWork] = {}
         self._arrivals: list[NewRequest] = []
@@ -53,7 +56,13 @@ class Draft:
 
     def reserve_for_prompts(self) -> None:
         """Called when all decodes are in: prompts get their part, whatever was spent."""
-        self.price_left = max(self.price_left, self._prices.for_prompts)
+        self.num_decodes = len(self._work)
+        self.price_left, self.takes_newcomers = self._prices.for_prompts(self.spent, self.num_decodes)
+
+    @property
+    def spent(self) -> int:
+        """The price of all that is in."""
+        return sum(work.price for work in self._work.values())
 
     def need(self, request: Request) -> int:
         """The price of all that the request lacks."""
@@ -94,7 +103,8 @@ class Draft:
             self.tokens_left += work.num_new
             self.price_left += work.price
 
-    def freeze(self, step: int, departures: Sequence[str]) -> StepPlan:
+    def freeze(self, step: int, departures: Sequence[str], now_s: float) -> StepPlan:
+        self._prices.planned(self.spent, self.num_decodes, now_s)
         return StepPlan(
             step=step,
             arrivals=tuple(self._arrivals),

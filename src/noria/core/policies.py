@@ -8,8 +8,9 @@ from typing import Protocol
 
 from noria.config.engine import AdmissionPolicy, SchedulerConfig, SchedulingPolicy
 from noria.core.fair_shares import FairShares
+from noria.core.latency_prices import LatencyPrices
 from noria.core.order import ByPriority, FirstCome, Order
-from noria.core.prices import Prices, choose_prices
+from noria.core.prices import Prices, TimePrices, TokenPrices
 from noria.core.queue import RequestQueue
 from noria.core.request import Request
 
@@ -144,3 +145,11 @@ def choose_policies(config: SchedulerConfig) -> Policies:
         order=orders[config.scheduling_policy],
         prices=choose_prices(config),
     )
+
+
+def choose_prices(config: SchedulerConfig) -> Prices:
+    if config.step_cost is None:
+        return TokenPrices(config.max_num_batched_tokens)
+    if config.latency is None:
+        return TimePrices(config.step_cost)
+    return LatencyPrices(config.step_cost, config.latency)

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from math import ceil
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from noria.config.engine import SchedulerConfig, StepCost
+from noria.config.engine import StepCost
+
+
+class PromptShare(NamedTuple):
+    """What prompts may cost in a step; whether requests that wait may join it."""
+
+    price: int
+    takes_newcomers: bool = True
 
 
 class Prices(Protocol):
-    """Whole numbers of any one unit.
+    """Whole numbers of any one unit. step: what a step may cost, as far as is known."""
 
-    step: what a step may cost. for_prompts: what prompts may cost in any step, however much its decodes do.
-    """
-
-    step: int
-    for_prompts: int
+    @property
+    def step(self) -> int: ...
 
     def of(self, num_new: int, num_computed: int) -> int:
         """The price of num_new tokens of a request that follow num_computed others."""
@@ -25,13 +29,24 @@ class Prices(Protocol):
         """The most tokens at that price."""
         ...
 
+    def for_prompts(self, spent: int, num_decodes: int) -> PromptShare:
+        """What is left for prompts in a step whose decodes cost `spent`."""
+        ...
+
+    def planned(self, spent: int, num_decodes: int, now_s: float) -> None:
+        """A step that is to cost `spent` begins."""
+        ...
+
+    def done(self, now_s: float) -> None:
+        """Its results are there."""
+        ...
+
 
 class TokenPrices:
     """Every token costs one."""
 
     def __init__(self, num_tokens: int) -> None:
         self.step = num_tokens
-        self.for_prompts = 0  # decodes leave what they leave
 
     def of(self, num_new: int, num_computed: int) -> int:
         return num_new
@@ -39,28 +54,39 @@ class TokenPrices:
     def tokens(self, price: int, num_computed: int) -> int:
         return price
 
+    def for_prompts(self, spent: int, num_decodes: int) -> PromptShare:
+        return PromptShare(self.step - spent)
+
+    def planned(self, spent: int, num_decodes: int, now_s: float) -> None:
+        """Tokens cost what they cost."""
+
+    def done(self, now_s: float) -> None:
+        """Tokens cost what they cost."""
+
 
 class TimePrices:
     """A token costs the nanoseconds that it takes, which grow with what it attends to."""
 
     def __init__(self, cost: StepCost) -> None:
         self._cost = cost
-        self.step = _nanoseconds(cost.target_s - cost.fixed_s)
-        # Where many requests decode, prompts still go on; the step takes that much longer.
-        self.for_prompts = self.step // 4
+        self.step = nanoseconds(cost.target_s - cost.fixed_s)
 
     def of(self, num_new: int, num_computed: int) -> int:
-        return _nanoseconds(self._cost.seconds(num_new, num_computed))
+        return nanoseconds(self._cost.seconds(num_new, num_computed))
 
     def tokens(self, price: int, num_computed: int) -> int:
         return self._cost.tokens_within(1e-9 * price, num_computed)
 
+    def for_prompts(self, spent: int, num_decodes: int) -> PromptShare:
+        # Where many requests decode, prompts still go on; the step takes that much longer.
+        return PromptShare(max(self.step - spent, self.step // 4))
 
-def _nanoseconds(seconds: float) -> int:
+    def planned(self, spent: int, num_decodes: int, now_s: float) -> None:
+        """What was timed at start holds."""
+
+    def done(self, now_s: float) -> None:
+        """What was timed at start holds."""
+
+
+def nanoseconds(seconds: float) -> int:
     return ceil(1e9 * seconds)
-
-
-def choose_prices(config: SchedulerConfig) -> Prices:
-    if config.step_cost is None:
-        return TokenPrices(config.max_num_batched_tokens)
-    return TimePrices(config.step_cost)

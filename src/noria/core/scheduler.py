@@ -86,7 +86,7 @@ class Scheduler:
         draft.reserve_for_prompts()
         self._share_out(draft, now_s)
         self._spend_rest(draft)
-        plan = draft.freeze(self._num_steps, self._departures)
+        plan = draft.freeze(self._num_steps, self._departures, now_s)
         assert plan.work or not (len(self.waiting) or len(self.running)), (
             f"nothing planned with {len(self.waiting)} waiting, {len(self.running)} running, "
             f"{self.kv.pool.num_free} of {self.kv.pool.num_blocks} blocks free"
@@ -98,6 +98,7 @@ class Scheduler:
     def commit(self, plan: StepPlan, result: StepResult, now_s: float) -> list[Delta]:
         """Apply a step's results; returns the news, at most one delta a request."""
         assert result.step == plan.step, f"result of step {result.step} for plan {plan.step}"
+        self._policies.prices.done(now_s)
         results = _Results(result)
         deltas: list[Delta] = []
         for work in plan.work:
@@ -151,7 +152,8 @@ class Scheduler:
         """Split what the decodes left between prompts that run and requests that wait, oldest first."""
         if draft.is_spent:
             return
-        closed = self.tally.num_preemptions > 0  # memory is short; who was just preempted comes back later
+        # Where memory is short, who was just preempted comes back later.
+        closed = self.tally.num_preemptions > 0 or not draft.takes_newcomers
         claims = [request for request in self.running if request.num_pending > 1]
         claims += [] if closed else self._admitter.candidates()
         claims.sort(key=attrgetter("place"))

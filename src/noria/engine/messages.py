@@ -122,6 +122,7 @@ class StepRecord:
     launch_s: float
     wait_s: float
     commit_s: float
+    collected_s: float  # instant when its results were there
     work: tuple[Work, ...]
     num_prefill_seqs: int  # those that are not decodes
     num_decode_seqs: int  # one token, the last one known (a prompt's lone last token too)

@@ -42,6 +42,7 @@ def step_record(
         launch_s=times.launched_s - times.planned_s,
         wait_s=times.collected_s - times.launched_s,
         commit_s=times.committed_s - times.collected_s,
+        collected_s=times.collected_s,
         work=plan.work,
         num_prefill_seqs=len(chunks),
         num_decode_seqs=len(decodes),

@@ -1,0 +1,89 @@
+"""A step is as long as a latency target lets it be, on the machine that there is."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from noria.config.engine import LatencyTarget, StepCost
+from noria.core.latency_prices import LatencyPrices
+from support_engine import Harness, engine_config
+
+COST = StepCost(target_s=0.1, fixed_s=0.01, token_s=0.001, pair_s=0.0)
+
+
+def taught(ratios: list[float], target: LatencyTarget) -> LatencyPrices:
+    """Steps with one decode took that many times what was foretold."""
+    prices, now_s = LatencyPrices(COST, target), 0.0
+    prices.planned(prices.of(1, 0), 1, now_s)
+    prices.done(now_s)
+    for ratio in ratios:
+        prices.planned(prices.of(40, 0), 1, now_s)
+        now_s += ratio * 0.05
+        prices.done(now_s)
+    return prices
+
+
+def tokens_of_a_step(prices: LatencyPrices) -> int:
+    return prices.tokens(prices.step, 0)
+
+
+def test_a_machine_that_keeps_its_word_fills_the_target() -> None:
+    assert tokens_of_a_step(taught([1.0] * 300, LatencyTarget(itl_s=0.08))) == 66
+
+
+def test_a_machine_half_as_fast_as_it_was_timed_gets_steps_half_as_long() -> None:
+    assert tokens_of_a_step(taught([2.0] * 300, LatencyTarget(itl_s=0.08))) == 28
+
+
+def test_a_machine_that_got_quicker_again_is_believed_after_a_while() -> None:
+    assert tokens_of_a_step(taught([2.0] * 300 + [1.0] * 300, LatencyTarget(itl_s=0.08))) == 66
+
+
+def test_nineteen_steps_in_twenty_keep_to_the_target_on_a_noisy_machine() -> None:
+    draw = random.Random(1)
+    prices = taught([draw.lognormvariate(0, 0.2) for _ in range(400)], LatencyTarget(itl_s=0.08))
+    planned_s = 0.01 + 0.001 * tokens_of_a_step(prices)
+    late = sum(planned_s * draw.lognormvariate(0, 0.2) > 0.08 for _ in range(2000)) / 2000
+    assert 0.005 < late < 0.07
+
+
+def test_a_stall_of_the_machine_does_not_count() -> None:
+    ratios = [1.0] * 250 + [500.0] * 3
+    assert tokens_of_a_step(taught(ratios, LatencyTarget(itl_s=0.08))) == 66
+
+
+@pytest.mark.parametrize("ratio", [1e-9, 1e9])
+def test_however_wrong_the_timing_was_something_goes_on(ratio: float) -> None:
+    prices = taught([ratio] * 300, LatencyTarget(itl_s=0.08))
+    assert 0 < prices.step <= 0.08 / 0.5 * 1e9
+    assert prices.for_prompts(10**12, 100).price > 0
+
+
+def test_alone_a_prompt_is_read_in_larger_pieces_but_not_past_the_wait_for_a_first_token() -> None:
+    prices = taught([1.0] * 300, LatencyTarget(itl_s=0.08))
+    assert prices.tokens(prices.for_prompts(0, 0).price, 0) == 297
+    prices = taught([1.0] * 300, LatencyTarget(itl_s=0.08, ttft_s=0.4))
+    assert prices.tokens(prices.for_prompts(0, 0).price, 0) == 190
+
+
+def test_decodes_that_fill_a_step_are_joined_by_no_more() -> None:
+    prices = taught([1.0] * 300, LatencyTarget(itl_s=0.08))
+    assert prices.for_prompts(prices.of(50, 0), 50).takes_newcomers
+    assert not prices.for_prompts(prices.of(60, 0), 60).takes_newcomers
+
+
+def test_requests_wait_until_there_is_time_for_them_and_all_are_served() -> None:
+    target = LatencyTarget(itl_s=0.02)
+    harness = Harness(
+        engine_config(num_blocks=400, max_num_seqs=64, step_cost=COST, latency=target, max_model_len=400)
+    )
+    for i in range(30):
+        harness.add(f"r{i}", [i % 40] * 5, max_tokens=20)
+    most = 0
+    while harness.loop.has_work:
+        harness.step()
+        most = max(most, len(harness.scheduler.running))
+    assert most <= 12
+    assert all(len(harness.output(f"r{i}")) == 20 for i in range(30))
