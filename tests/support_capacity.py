@@ -12,17 +12,19 @@ from noria.capacity.features import Box, StepFeatures
 from noria.capacity.step_model import Ramp, StepModel
 from noria.config.engine import EngineConfig
 from noria.config.errors import OverloadError
+from noria.config.pooling import Pooling, PoolingParams
 from noria.config.tenant import Tenant
 from noria.core.clock import MonotonicClock
 from noria.core.outputs import Delta, FinishReason
 from noria.engine.in_process import InProcessClient
 from noria.engine.making import make_loop
-from noria.engine.messages import GenerateRequest
+from noria.engine.messages import GenerateRequest, PoolRequest
 from noria.engine.records import Recorder
 from noria.engine.run_log import RunLog
 from noria.sampling.params import SamplingParams
 from support_ledger_runner import LedgerRunner
 
+POOLINGS = (PoolingParams(), PoolingParams(Pooling.MEAN))
 TENANTS = (Tenant("a"), Tenant("b", weight=3), Tenant("c"))
 
 
@@ -75,8 +77,11 @@ def run_random_load(log: RunLog, draw: random.Random, num_requests: int) -> None
             tenant=draw.choice(TENANTS),
             timeout_s=0.01 if draw.random() < 0.05 else None,
         )
+        pool = PoolRequest(
+            request.request_id, request.prompt_token_ids, draw.choice(POOLINGS), tenant=request.tenant
+        )
         try:
-            log.submit([request], waiter).result()
+            log.submit([pool if draw.random() < 0.1 else request], waiter).result()
         except OverloadError:  # its deadline is foretold to pass
             waiter([Delta(request.request_id, finish=FinishReason.TIMEOUT)])
         if draw.random() < 0.2:

@@ -48,7 +48,9 @@ def test_every_setting_teaches_and_has_a_default_that_it_accepts(setting: Settin
 
 def test_defaults_are_those_that_the_docs_promise() -> None:
     options = ServeOptions()
-    assert options.engine.scheduler == SchedulerOptions(None, None, None, 128, True, "fair", 30.0, "continuous")
+    assert options.engine.scheduler == SchedulerOptions(
+        None, None, None, 128, True, "fair", 30.0, "continuous"
+    )
     assert options.engine.memory == MemoryOptions(None, None, None, 16, "auto", None, True)
     assert (options.server.host, options.server.port) == ("127.0.0.1", 8000)
     assert (options.engine.model.model, options.engine.model.seed) == (None, 0)

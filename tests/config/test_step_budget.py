@@ -143,5 +143,5 @@ def test_a_latency_target_leaves_the_most_tokens_and_gives_each_step_a_price() -
 
 def test_a_latency_target_needs_prompts_that_may_be_cut() -> None:
     asked = {"itl_slo_ms": 50, "enable_chunked_prefill": False, "max_model_len": 1024}
-    with pytest.raises(ConfigError, match="as long as prompts are: --itl-slo-ms.*--enable-chunked-prefill"):
+    with pytest.raises(ConfigError, match=r"as long as prompts are: --itl-slo-ms.*--enable-chunked-prefill"):
         resolved(asked)

@@ -91,7 +91,7 @@ def _arrival(entry: EndedEntry, first_s: float, block_size: int) -> Arrival:
         num_prompt=record.num_prompt_tokens,
         max_tokens=entry.max_tokens,
         ending=_ending(entry),
-        prompt_logprobs=entry.prompt_logprobs,
+        prompt_logprobs=0 if entry.needs_every_position else None,
         priority=record.priority,
         tenant=entry.tenant,
         timeout_s=entry.timeout_s,
@@ -101,7 +101,11 @@ def _arrival(entry: EndedEntry, first_s: float, block_size: int) -> Arrival:
 def _ending(entry: EndedEntry) -> Ending:
     if entry.by_token:
         return Ending.TOKEN
-    return Ending.LENGTH if entry.record.finish is FinishReason.LENGTH else Ending.CANCEL
+    # Where nothing was asked for beyond the prompt, it was pooled, and that is the end of it.
+    ends_alone = entry.record.finish is FinishReason.LENGTH or (
+        entry.record.finish is FinishReason.STOP and entry.max_tokens == 0
+    )
+    return Ending.LENGTH if ends_alone else Ending.CANCEL
 
 
 def _tokens(digests: tuple[str, ...], num_tokens: int, block_size: int, request_id: str) -> tuple[int, ...]:

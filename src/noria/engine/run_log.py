@@ -22,11 +22,9 @@ import msgspec
 
 from noria.config.engine import EngineConfig
 from noria.config.errors import ConfigError
-from noria.config.pooling import PoolingParams
 from noria.config.tenant import Tenant
 from noria.core.outputs import Delta, FinishReason
 from noria.core.prefix import HashChain, Namespace
-from noria.core.request import Params
 from noria.engine.client import EngineClient, Sink
 from noria.engine.crowd import Crowd
 from noria.engine.messages import EngineRequest, EngineStats, RequestRecord, StepRecord
@@ -53,7 +51,7 @@ class EndedEntry(msgspec.Struct, frozen=True, tag="ended"):
 
     record: RequestRecord
     max_tokens: int | None
-    prompt_logprobs: int | None
+    needs_every_position: bool
     tenant: Tenant
     timeout_s: float | None
     by_token: bool
@@ -155,7 +153,7 @@ class RunLog:
             EndedEntry(
                 opened.record,
                 params.max_tokens,
-                _prompt_logprobs(params),
+                params.needs_every_position,
                 request.tenant,
                 request.timeout_s,
                 opened.last.stop_token_id is not None,
@@ -174,10 +172,3 @@ class RunLog:
     def _write(self, entry: Entry) -> None:
         """On the engine's thread, but for the first."""
         self._file.write(self._encoder.encode(entry) + b"\n")
-
-
-def _prompt_logprobs(params: Params) -> int | None:
-    """Of a prompt that is pooled and must be computed whole: 0, since to a scheduler that is the same."""
-    if isinstance(params, PoolingParams):
-        return 0 if params.needs_every_position else None
-    return params.prompt_logprobs
