@@ -30,7 +30,12 @@ class Row:
 
 
 _CONFIG = "noria.config"
-_PARAMS = ("noria.sampling.params", "noria.sampling.defaults", "noria.sampling.validate")
+_PARAMS = (
+    "noria.sampling.params",
+    "noria.sampling.grammar",
+    "noria.sampling.defaults",
+    "noria.sampling.validate",
+)
 _PLAIN_CORE = ("noria.core.plan", "noria.core.outputs")
 
 ROOMS = {
@@ -46,7 +51,7 @@ ROOMS = {
     ),
     "engine": Row(
         "one loop for live, test and simulated runs",
-        may=("noria.core", _CONFIG, *_PARAMS),
+        may=("noria.core", _CONFIG, *_PARAMS, "noria.structured.api"),
     ),
     "engine/build.py": Row(
         "the one place that sees concrete classes",
@@ -58,6 +63,7 @@ ROOMS = {
             "noria.loaders",
             "noria.models",
             "noria.runner",
+            "noria.structured",
         ),
     ),
     "engine/opening.py": Row(
@@ -90,6 +96,11 @@ ROOMS = {
     ),
     "loaders": Row("name maps belong to the model", may=(_CONFIG,), never=("noria.models", "noria.runner")),
     "sampling": Row("usable on any logits, from any room", may=("noria.core.plan", _CONFIG)),
+    "structured": Row(
+        "asked by the loop, and by nobody else",
+        may=(*_PLAIN_CORE, _CONFIG, "noria.sampling", "noria.tokenize"),
+        never=("noria.core.scheduler", "noria.runner", "noria.models", "noria.server"),
+    ),
     "tokenize": Row("text and token ids, no engine", may=(_CONFIG, "noria.sampling.params")),
     "parsers": Row("text in, parts out, whoever wrote the text", may=(_CONFIG,), outside=STANDARD_LIBRARY),
     "server": Row(

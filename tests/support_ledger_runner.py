@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from noria.config.pooling import PoolingParams
 from noria.core.plan import Failure, NewRequest, Numbers, Pooled, Sampled, StepPlan, StepResult, Work
 from noria.sampling.params import SamplingParams
+from noria.sampling.token_masks import Masks
 
 # (request id, all tokens so far) -> the next token
 NextToken = Callable[[str, Sequence[int]], int]
@@ -60,7 +61,7 @@ class LedgerRunner:
         self.plans.append(plan)
         return plan
 
-    def collect(self, plan: StepPlan) -> StepResult:
+    def collect(self, plan: StepPlan, masks: Masks | None = None) -> StepResult:
         for request_id in plan.departures:
             del self._known[request_id]
         for arrival in plan.arrivals:

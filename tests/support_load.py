@@ -15,6 +15,7 @@ from noria.engine.loop import EngineLoop
 from noria.engine.messages import GenerateRequest
 from noria.engine.records import Recorder
 from noria.sampling.params import SamplingParams
+from noria.sampling.token_masks import Masks
 from support_engine import engine_config, make_scheduler
 
 # Factor on a step's time, by step: how a machine is not always as fast as at other times.
@@ -32,7 +33,7 @@ class TimedRunner:
     def launch(self, plan: StepPlan) -> StepPlan:
         return plan
 
-    def collect(self, plan: StepPlan) -> StepResult:
+    def collect(self, plan: StepPlan, masks: Masks | None = None) -> StepResult:
         seconds = 0.004
         for work in plan.work:
             seconds += 0.002 if work.num_new == 1 else 0.0003 * work.num_new

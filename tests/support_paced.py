@@ -11,6 +11,7 @@ from noria.core.plan import StepPlan, StepResult
 from noria.engine.in_process import InProcessClient
 from noria.engine.loop import EngineLoop
 from noria.engine.records import Recorder
+from noria.sampling.token_masks import Masks
 from support_engine import engine_config, make_scheduler
 from support_ledger_runner import LedgerRunner
 
@@ -30,9 +31,9 @@ class PacedRunner(LedgerRunner):
         self.hurried = threading.Event()
         self._step_s = step_s
 
-    def collect(self, plan: StepPlan) -> StepResult:
+    def collect(self, plan: StepPlan, masks: Masks | None = None) -> StepResult:
         self.hurried.wait(self._step_s)
-        return super().collect(plan)
+        return super().collect(plan, masks)
 
 
 def paced_engine(num_blocks: int = 64, step_s: float = 0.02, **scheduler: object) -> InProcessClient:

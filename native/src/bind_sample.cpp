@@ -20,6 +20,7 @@ namespace noria {
 namespace {
 
 using Ints = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using WordRows = nb::ndarray<const uint32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using FloatRow = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using FloatRows = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using IntRows = nb::ndarray<int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
@@ -103,20 +104,32 @@ void adjust_row(const SampledRequest& request, const FloatRow& logits) {
   request.adjust(logits.data(), changes.data());
 }
 
+// The row of bits at a place, nullptr for place -1.
+const uint32_t* allowed_at(const WordRows& bits, int64_t place, int64_t size) {
+  if (place == -1) return nullptr;
+  if (place < 0 || place >= int64_t(bits.shape(0)) || int64_t(bits.shape(1)) * 32 < size) {
+    refuse("row " + number(place) + " of [" + number(bits.shape(0)) + ", " + number(bits.shape(1)) +
+           "] words of bits for " + number(size) + " logits");
+  }
+  return bits.data() + place * bits.shape(1);
+}
+
+// places [n]: of each request the row of bits [m, ceil(vocab / 32)] that says which tokens are allowed, -1: all are.
 // outcomes [n, 3]: token id or -1, then how many logits are NaN and the first of them.
 void sample(Sampler& sampler, const FloatRows& logits, const Ints& rows, const std::vector<SampledRequest*>& requests,
-            const IntRows& outcomes, Sampler::Adjust adjust) {
+            const WordRows& bits, const Ints& places, const IntRows& outcomes, Sampler::Adjust adjust) {
   const size_t count = rows.shape(0);
   const auto size = static_cast<int64_t>(logits.shape(1));
-  expect(requests.size() == count && outcomes.shape(0) == count && outcomes.shape(1) == 3,
-         number(count) + " rows for " + number(requests.size()) + " requests and [" + number(outcomes.shape(0)) + ", " +
-             number(outcomes.shape(1)) + "] outcomes");
+  expect(requests.size() == count && places.shape(0) == count && outcomes.shape(0) == count && outcomes.shape(1) == 3,
+         number(count) + " rows for " + number(requests.size()) + " requests, " + number(places.shape(0)) +
+             " places and [" + number(outcomes.shape(0)) + ", " + number(outcomes.shape(1)) + "] outcomes");
   expect_rows(rows, static_cast<int64_t>(logits.shape(0)));
   std::vector<SampledRow> sampled(count);
   for (size_t i = 0; i < count; ++i) {
     if (requests[i] == nullptr) refuse("a request is None");
     expect_ids_below(requests[i]->max_id(), size);
-    sampled[i] = {logits.data() + rows.data()[i] * size, requests[i]};
+    const uint32_t* allowed = allowed_at(bits, places.data()[i], size);
+    sampled[i] = {logits.data() + rows.data()[i] * size, requests[i], allowed};
   }
   std::vector<Outcome> found(count);
   {
@@ -132,8 +145,9 @@ void sample(Sampler& sampler, const FloatRows& logits, const Ints& rows, const s
 
 template <Sampler::Adjust adjust>
 void sample_adjusting(Sampler& sampler, const FloatRows& logits, const Ints& rows,
-                      const std::vector<SampledRequest*>& requests, const IntRows& outcomes) {
-  sample(sampler, logits, rows, requests, outcomes, adjust);
+                      const std::vector<SampledRequest*>& requests, const WordRows& bits, const Ints& places,
+                      const IntRows& outcomes) {
+  sample(sampler, logits, rows, requests, bits, places, outcomes, adjust);
 }
 
 // asked [n, 3]: row, token id, how many alternatives. outcomes as of `sample`, with the rank in a fourth column.
@@ -181,9 +195,11 @@ void bind_sample(nb::module_& module) {
   nb::class_<Sampler>(module, "Sampler")
       .def(nb::init<Pool&>(), nb::arg("pool"), nb::keep_alive<1, 2>())
       .def("sample", &sample_adjusting<Sampler::Adjust::kAll>, nb::arg("logits"), nb::arg("rows"), nb::arg("requests"),
-           nb::arg("outcomes"), "Chosen tokens join their requests; lets the interpreter go on.")
+           nb::arg("bits"), nb::arg("places"), nb::arg("outcomes"),
+           "Chosen tokens join their requests; lets the interpreter go on.")
       .def("sample_adjusted", &sample_adjusting<Sampler::Adjust::kWithholdOnly>, nb::arg("logits"), nb::arg("rows"),
-           nb::arg("requests"), nb::arg("outcomes"), "The same from logits that `adjust` has been applied to.")
+           nb::arg("requests"), nb::arg("bits"), nb::arg("places"), nb::arg("outcomes"),
+           "The same from logits that `adjust` has been applied to.")
       .def("logprobs", &logprobs, nb::arg("logits"), nb::arg("asked"), nb::arg("outcomes"), nb::arg("top_ids"),
            nb::arg("top"), "Lets the interpreter go on.");
 }

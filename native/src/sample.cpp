@@ -138,8 +138,14 @@ Outcome choose(const float* logits, int64_t size, const SampledRequest& request,
 Outcome choose_and_restore(const SampledRow& row, int64_t size, Sampler::Adjust adjust, SampleScratch& scratch) {
   Change* changes = reinterpret_cast<Change*>(scratch.changes.data());
   int64_t count = adjust == Sampler::Adjust::kAll ? row.request->adjust(row.logits, changes) : 0;
-  count += row.request->withhold(row.logits, changes + count);
-  const Outcome outcome = choose(row.logits, size, *row.request, scratch);
+  const float* logits = row.logits;
+  if (row.allowed != nullptr) {
+    mask_avx2(row.logits, size, row.allowed, scratch.masked.floats());
+    logits = scratch.masked.floats();
+  } else {
+    count += row.request->withhold(row.logits, changes + count);
+  }
+  const Outcome outcome = choose(logits, size, *row.request, scratch);
   while (count-- > 0) row.logits[changes[count].id] = changes[count].before;
   return outcome;
 }
@@ -176,10 +182,11 @@ void tell_logprobs(LogprobsRow& asked, int64_t size, SampleScratch& scratch) {
 
 }  // namespace
 
-void SampleScratch::reserve(int64_t size, int64_t num_changes) {
+void SampleScratch::reserve(int64_t size, int64_t num_changes, int64_t size_masked) {
   const size_t num_panels = size_t(num_sample_panels(size));
   for (Room* room : {&maxima, &scaled, &panels}) room->reserve(num_panels * sizeof(float));
   settled.reserve(size_t(size) * sizeof(float));
+  masked.reserve(size_t(size_masked) * sizeof(float));
   for (Room* room : {&keys, &weights}) room->reserve(size_t(size + kGatherRoom) * sizeof(uint64_t));
   changes.reserve(size_t(num_changes) * sizeof(Change));
 }
@@ -207,9 +214,12 @@ void Sampler::share(int64_t count, const Work& work) {
 
 void Sampler::sample(const std::vector<SampledRow>& rows, int64_t size, Adjust adjust, Outcome* outcomes) {
   const std::lock_guard<std::mutex> lock(one_call_);
-  int64_t num_changes = 0;
-  for (const SampledRow& row : rows) num_changes = std::max(num_changes, row.request->max_changes());
-  for (SampleScratch& scratch : scratch_) scratch.reserve(size, num_changes);
+  int64_t num_changes = 0, size_masked = 0;
+  for (const SampledRow& row : rows) {
+    num_changes = std::max(num_changes, row.request->max_changes());
+    if (row.allowed != nullptr) size_masked = size;
+  }
+  for (SampleScratch& scratch : scratch_) scratch.reserve(size, num_changes, size_masked);
   share(static_cast<int64_t>(rows.size()), [&](int64_t index, SampleScratch& scratch) {
     outcomes[index] = choose_and_restore(rows[index], size, adjust, scratch);
   });
@@ -217,7 +227,7 @@ void Sampler::sample(const std::vector<SampledRow>& rows, int64_t size, Adjust a
 
 void Sampler::logprobs(std::vector<LogprobsRow>& rows, int64_t size) {
   const std::lock_guard<std::mutex> lock(one_call_);
-  for (SampleScratch& scratch : scratch_) scratch.reserve(size, 0);
+  for (SampleScratch& scratch : scratch_) scratch.reserve(size, 0, 0);
   share(static_cast<int64_t>(rows.size()),
         [&](int64_t index, SampleScratch& scratch) { tell_logprobs(rows[index], size, scratch); });
 }

@@ -20,9 +20,12 @@ struct Outcome {
 };
 
 // A row to choose from. Its logits are changed while they are looked at and are then as they were.
+// allowed: a bit a token, from the lowest of each word up: the only ones to choose from. nullptr: all, but for what the
+// request withholds.
 struct SampledRow {
   float* logits = nullptr;
   const SampledRequest* request = nullptr;
+  const uint32_t* allowed = nullptr;
 };
 
 // Log-probabilities wanted of a row, and where they go. outcome: as of a choice, the token the one asked for.
@@ -39,12 +42,12 @@ struct LogprobsRow {
 // Memory of one thread at work on a row.
 struct SampleScratch {
   Room maxima, scaled, panels;  // a number a panel
-  Room settled;                 // a row
+  Room settled, masked;         // a row
   Room keys, weights;           // a number a token
   Room changes;
 
-  // Throws std::bad_alloc.
-  void reserve(int64_t size, int64_t num_changes);
+  // size_masked: of a row with tokens that are not allowed, 0 where there is none. Throws std::bad_alloc.
+  void reserve(int64_t size, int64_t num_changes, int64_t size_masked);
 };
 
 class Sampler {

@@ -142,6 +142,22 @@ void store_keys(F8 values, __m256i ids, __m256i order, uint64_t* keys) {
 
 }  // namespace
 
+void mask_avx2(const float* logits, int64_t size, const uint32_t* allowed, float* masked) {
+  const __m256i lanes = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+  const F8 none = F8::all(-std::numeric_limits<float>::infinity());
+  int64_t id = 0;
+  for (; id + 8 <= size; id += 8) {
+    const uint32_t bits = allowed[id / 32] >> (id % 32);
+    const __m256i set = _mm256_and_si256(_mm256_set1_epi32(static_cast<int32_t>(bits)), lanes);
+    const __m256 chosen = _mm256_castsi256_ps(_mm256_cmpeq_epi32(set, lanes));
+    F8{_mm256_blendv_ps(none.v, F8::load(logits + id).v, chosen)}.store(masked + id);
+  }
+  for (; id < size; ++id) {
+    const bool is_allowed = (allowed[id / 32] >> (id % 32) & 1) != 0;
+    masked[id] = is_allowed ? logits[id] : -std::numeric_limits<float>::infinity();
+  }
+}
+
 void panel_maxima_avx2(const float* logits, int64_t size, float* maxima) {
   const int64_t num_whole = size / kSamplePanel;
   for (int64_t panel = 0; panel < num_whole; ++panel) maxima[panel] = panel_maximum(logits + panel * kSamplePanel);

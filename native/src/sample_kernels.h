@@ -20,7 +20,10 @@ struct ScaledRow {
   float scaled(float logit) const { return (logit - peak) / temperature; }
 };
 
-// x86-64-v3. A floor admits what is no less; -infinity admits all.
+// x86-64-v3.
+// masked [size]: the logits of tokens whose bit is set, -infinity for the others. Bits as in SampledRow.
+void mask_avx2(const float* logits, int64_t size, const uint32_t* allowed, float* masked);
+// A floor admits what is no less; -infinity admits all.
 void panel_maxima_avx2(const float* logits, int64_t size, float* maxima);  // NaN where a panel holds one
 // The weights of the tokens that the floor admits (noria/sampling/arithmetic.py), added up.
 int64_t total_weight_avx2(const ScaledRow& row, float floor);

@@ -14,6 +14,7 @@ from noria.engine.crowd import Crowd
 from noria.engine.in_process import InProcessClient
 from noria.engine.messages import GenerateRequest
 from noria.sampling.params import SamplingParams
+from noria.sampling.token_masks import Masks
 from support_engine import engine_config, loop_factory, solo_output
 from support_ledger_runner import LedgerRunner
 
@@ -29,12 +30,12 @@ class GatedRunner(LedgerRunner):
         self.started = threading.Semaphore(0)
         self.error: Exception | None = None
 
-    def collect(self, plan: StepPlan) -> StepResult:
+    def collect(self, plan: StepPlan, masks: Masks | None = None) -> StepResult:
         self.started.release()
         assert self.gate.acquire(timeout=20)
         if self.error is not None:
             raise self.error
-        return super().collect(plan)
+        return super().collect(plan, masks)
 
 
 class Inbox:

@@ -17,6 +17,7 @@ from noria.engine.build import load_engine, start_engine
 from noria.engine.opening import open_model
 from noria.engine.timing import time_steps
 from noria.kernels.native.support import machine_obstacle
+from noria.sampling.token_masks import Masks
 from support_engine import engine_config
 from support_models import cached_checkpoint
 
@@ -38,7 +39,7 @@ class PricedRunner:
         self.plans.append(plan)
         return plan
 
-    def collect(self, plan: StepPlan) -> StepResult:
+    def collect(self, plan: StepPlan, masks: Masks | None = None) -> StepResult:
         for work in plan.work:
             self._clock.advance(self._cost.fixed_s + self._cost.seconds(work.num_new, work.num_computed))
         return StepResult(plan.step, ())

@@ -55,6 +55,11 @@ class PoolingParams:
     runs_to_limit: ClassVar[bool] = True
 
     @property
+    def is_constrained(self) -> bool:
+        """Whether each step has to be told which tokens may be chosen: none ever is."""
+        return False
+
+    @property
     def needs_every_position(self) -> bool:
         """Whether its prompt must be computed from its first token on: what the prefix cache has are no states."""
         return self.pooling is not Pooling.LAST

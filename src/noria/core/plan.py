@@ -91,6 +91,7 @@ class Sampled:
     request_id: str
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprobs, ...] = ()  # as many as token_ids when asked for, else empty
+    is_last: bool = False  # nothing can follow: the last of the tokens ends the output, whatever else would
 
 
 @dataclass(frozen=True, slots=True)

@@ -234,7 +234,7 @@ class Scheduler:
     def _append(
         self, request: Request, sampled: Sampled, prompt_logprobs: tuple[TokenLogprobs, ...], now_s: float
     ) -> Delta:
-        kept, stop_token_id = self._cut(request, sampled.token_ids)
+        kept, stop_token_id = self._cut(request, sampled)
         request.token_ids.extend(kept)
         self.tally.count_sampled(request, len(kept), now_s)
         delta = Delta(
@@ -251,16 +251,18 @@ class Scheduler:
             return self._finish(request, delta, FinishReason.LENGTH)
         return delta
 
-    def _cut(self, request: Request, token_ids: tuple[int, ...]) -> tuple[tuple[int, ...], int | None]:
+    def _cut(self, request: Request, sampled: Sampled) -> tuple[tuple[int, ...], int | None]:
         """The tokens up to the request's end, and the stop token that ends it, if one does."""
         params = request.params
         assert isinstance(params, SamplingParams), f"request {request.id} sampled, with {params}"
-        token_ids = token_ids[: request.max_known - request.num_known]
+        token_ids = sampled.token_ids[: request.max_known - request.num_known]
         first_stop = max(0, params.min_tokens - request.num_output)  # earlier tokens cannot end it
         for index, token_id in enumerate(token_ids[first_stop:], first_stop):
             is_eos = token_id in self._eos_token_ids and not params.ignore_eos
             if is_eos or token_id in params.stop_token_ids:
                 return token_ids[: index + 1], token_id
+        if sampled.is_last and len(token_ids) == len(sampled.token_ids):
+            return token_ids, token_ids[-1]
         return token_ids, None
 
     def _fail(self, request: Request, message: str) -> Delta:

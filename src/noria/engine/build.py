@@ -16,6 +16,7 @@ from noria.config.resolve import resolve, resolve_dtype, resolve_kv_dtype
 from noria.config.resolved import Choice, Resolved
 from noria.config.serving import QueueOptions
 from noria.config.step_budget import settle_step
+from noria.config.tokenizer import TokenizerSpec
 from noria.core.clock import MonotonicClock
 from noria.core.outputs import Delta
 from noria.engine.crowd import Crowd
@@ -36,6 +37,9 @@ from noria.models.build import build_model, cache_shape
 from noria.models.footprint import footprint, packed_footprint
 from noria.models.stored import StoredModel
 from noria.runner.runner import ModelRunner
+from noria.structured.api import Constraints
+from noria.structured.grammars import GrammarConstraints
+from noria.structured.wire import Setup
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +53,7 @@ class LoadedEngine:
 
     runner: Runner
     resolved: Resolved
+    tokenizer: TokenizerSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +93,7 @@ def load_engine(
     model = build_model(stored, backend, config.scheduler.max_model_len)
     checkpoint.close()
     runner = ModelRunner(model, config.model.eos_token_ids, config.cache.block_size)
-    return LoadedEngine(runner, resolved)
+    return LoadedEngine(runner, resolved, opened.tokenizer)
 
 
 def start_engine(
@@ -108,7 +113,9 @@ def start_engine(
         resolved = settle_step(resolved, time_steps(runner, MonotonicClock(), resolved.config))
     if queue is not None:
         resolved = settle_queue(resolved, queue)
-    client = InProcessClient(loop_factory(resolved.config, runner), resolved.config, on_stats, on_crowd)
+    constraints = _constraints(resolved.config.model, loaded.tokenizer)
+    make = loop_factory(resolved.config, runner, constraints)
+    client = InProcessClient(make, resolved.config, on_stats, on_crowd)
     return Engine(client, resolved)
 
 
@@ -162,12 +169,20 @@ def _footprint(backend: str, stored: StoredModel, formats: Formats, kv: str) -> 
     return footprint(stored.config, formats.dtype, kv_dtype)
 
 
+def _constraints(model: ModelConfig, tokenizer: TokenizerSpec) -> Constraints:
+    def setup() -> Setup:
+        eos_token_ids = tuple(i for i in model.eos_token_ids if 0 <= i < model.vocab_size)
+        return Setup(tokenizer, model.vocab_size, eos_token_ids)
+
+    return GrammarConstraints(setup, model.vocab_size, model.eos_token_ids)
+
+
 def loop_factory(
-    config: EngineConfig, runner: Runner
+    config: EngineConfig, runner: Runner, constraints: Constraints | None = None
 ) -> Callable[[Callable[[list[Delta]], None]], EngineLoop]:
     """Makes the loop of a real engine over any runner, once it is known what takes the deltas."""
 
     def make(publish: Callable[[list[Delta]], None]) -> EngineLoop:
-        return make_loop(config, runner, MonotonicClock(), Recorder(), publish)
+        return make_loop(config, runner, MonotonicClock(), Recorder(), publish, constraints)
 
     return make

@@ -18,6 +18,7 @@ from noria.engine.crowd import Crowd
 from noria.engine.intake import Intake
 from noria.engine.loop import EngineLoop
 from noria.engine.messages import EngineRequest, EngineStats
+from noria.engine.preparations import Preparations
 from noria.engine.records import Recorder
 from noria.engine.sinks import Sinks
 from noria.sampling.validate import check_token_ids
@@ -58,6 +59,7 @@ class InProcessClient:
         self._loop = make_loop(self._publish)
         self._sinks = Sinks()  # touched by the engine's thread alone
         self._intake = Intake(config, on_crowd)
+        self._preparations = Preparations(self._loop.constraints)
         self._loop.recorder.add_listener(self._intake)
         self._wake = threading.Condition()  # guards the two below, and makes taking one act
         self._inbox: list[_Arrivals | _Cancellation] = []
@@ -72,19 +74,31 @@ class InProcessClient:
         return self._loop.recorder
 
     def submit(self, requests: Sequence[EngineRequest], sink: Sink) -> Future[None]:
-        return verdict_of(lambda: self._take(requests, sink))
+        checked = verdict_of(lambda: self._check(requests))
+        if checked.exception() is not None:
+            return checked
+        if not any(request.params.is_constrained for request in requests):
+            return verdict_of(lambda: self._take(requests, sink))
+        return self._preparations.begin(requests, lambda: self._take(requests, sink), self.cancel)
 
-    def _take(self, requests: Sequence[EngineRequest], sink: Sink) -> None:
+    def _check(self, requests: Sequence[EngineRequest]) -> None:
+        """Raises RequestError for what can never be served, or not now under its id."""
         for request in requests:
             check_token_ids(request.prompt_token_ids, self._config.model.vocab_size, "prompt")
             num_prompt = len(request.prompt_token_ids)
             max_known_tokens(num_prompt, request.params, self._config.scheduler.max_model_len)
             check_ability(request.params, self._config.model)
         ids = [request.request_id for request in requests]
+        used = (i for i in ids if i in self._intake or i in self._preparations)
+        taken = next(used, None) or _repeated(ids)
+        if taken is not None:
+            raise RequestError(f"request id {taken!r} is in use", "request_id")
+
+    def _take(self, requests: Sequence[EngineRequest], sink: Sink) -> None:
         with self._wake:
             if self._closed is not None:
                 raise EngineError(self._closed)
-            taken = next((i for i in ids if i in self._intake), None) or _repeated(ids)
+            taken = next((i.request_id for i in requests if i.request_id in self._intake), None)
             if taken is not None:
                 raise RequestError(f"request id {taken!r} is in use", "request_id")
             now_s = self._loop.clock.now()
@@ -93,6 +107,7 @@ class InProcessClient:
             self._wake.notify()
 
     def cancel(self, request_ids: Sequence[str], finish: FinishReason = FinishReason.ABORT) -> None:
+        self._preparations.cancel(request_ids)
         with self._wake:
             self._inbox.append(_Cancellation(tuple(request_ids), finish))
             self._wake.notify()
@@ -125,6 +140,7 @@ class InProcessClient:
         finally:
             self._set_stats(self._dead_stats())
             self._loop.runner.shutdown()
+            self._loop.constraints.shutdown()
 
     def _take_commands(self) -> bool:
         """Apply what came in, waiting for something to do; False when the engine is to stop."""

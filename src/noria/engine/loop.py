@@ -16,6 +16,7 @@ from noria.engine.messages import EngineRequest, EngineStats
 from noria.engine.recording import StepTimes, request_record, step_record
 from noria.engine.records import Recorder
 from noria.engine.runner_api import Runner
+from noria.structured.api import Constraints, NoConstraints
 
 
 class EngineLoop:
@@ -23,6 +24,7 @@ class EngineLoop:
 
     model_name: identifies the weights in the prefix cache's key.
     publish: takes each step's deltas, while the next step computes.
+    constraints: say which tokens a request may choose; asked while the step computes.
     """
 
     def __init__(
@@ -33,11 +35,13 @@ class EngineLoop:
         recorder: Recorder,
         model_name: str,
         publish: Callable[[list[Delta]], None],
+        constraints: Constraints | None = None,
     ) -> None:
         self.scheduler = scheduler
         self.runner = runner
         self.recorder = recorder
         self.clock = clock
+        self.constraints = constraints or NoConstraints()
         self._model_name = model_name
         self._publish = publish
         self._unpublished: list[Delta] = []
@@ -86,7 +90,8 @@ class EngineLoop:
         pending = self.runner.launch(plan)
         launched_s = self.clock.now()
         self._flush()  # the previous step's news goes out while this one computes
-        result = self.runner.collect(pending)
+        result = self.runner.collect(pending, self.constraints.masks_for(plan))
+        self.constraints.accept(result)
         collected_s = self.clock.now()
         self._unpublished = self.scheduler.commit(plan, result, collected_s)
         self._record(plan, StepTimes(start_s, planned_s, launched_s, collected_s, self.clock.now()))
@@ -131,7 +136,9 @@ class EngineLoop:
 
     def _record_finished(self, now_s: float) -> None:
         """Before their last news goes out: whoever hears that a request has ended finds its record."""
-        for request, finish in self.scheduler.take_finished():
+        finished = self.scheduler.take_finished()
+        self.constraints.forget([request.id for request, _ in finished if request.params.is_constrained])
+        for request, finish in finished:
             self._deadlines.forget(request.id)
             self._latest_starts.forget(request.id)
             changed = self.scheduler.kv.take_changes()

@@ -13,6 +13,7 @@ from noria.core.scheduler import Scheduler
 from noria.engine.loop import EngineLoop
 from noria.engine.records import Recorder
 from noria.engine.runner_api import Runner
+from noria.structured.api import Constraints
 
 
 def make_scheduler(config: EngineConfig) -> Scheduler:
@@ -30,6 +31,8 @@ def make_loop(
     clock: Clock,
     recorder: Recorder,
     publish: Callable[[list[Delta]], None],
+    constraints: Constraints | None = None,
 ) -> EngineLoop:
-    """publish: takes each step's deltas, while the next step computes."""
-    return EngineLoop(make_scheduler(config), runner, clock, recorder, config.model_name, publish)
+    """publish: takes each step's deltas, while the next step computes. constraints: None refuses what needs them."""
+    scheduler = make_scheduler(config)
+    return EngineLoop(scheduler, runner, clock, recorder, config.model_name, publish, constraints)

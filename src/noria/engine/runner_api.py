@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from noria.core.plan import StepPlan, StepResult
+
+if TYPE_CHECKING:
+    from noria.sampling.token_masks import Masks
 
 Pending = Any  # a runner's own handle on a launched step
 
@@ -22,8 +25,11 @@ class Runner(Protocol):
         """Start the step and return at once; the interpreter stays free while it computes."""
         ...
 
-    def collect(self, pending: Pending) -> StepResult:
-        """Wait for the step and return what it sampled."""
+    def collect(self, pending: Pending, masks: Masks | None = None) -> StepResult:
+        """Wait for the step and return what it sampled.
+
+        masks: which tokens its requests may choose, made while it computed; None: all of them any.
+        """
         ...
 
     def shutdown(self) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from noria.sampling.logprobs import Asked
     from noria.sampling.nonfinite import SamplingFault
     from noria.sampling.params import SamplingParams
+    from noria.sampling.token_masks import Allowed
 
 Weight = Any  # a backend's own handle on something packed at load
 Buffer = Any  # a backend's own handle on an activation of the step
@@ -248,11 +249,16 @@ class Sampler(Protocol):
         ...
 
     def sample(
-        self, logits: np.ndarray, rows: Sequence[int], requests: Sequence[SampledRequest]
+        self,
+        logits: np.ndarray,
+        rows: Sequence[int],
+        requests: Sequence[SampledRequest],
+        allowed: Allowed | None = None,
     ) -> list[int | SamplingFault]:
         """The next token of each request from the row at its place, or why there is none.
 
         A token joins its request's output. rows: ascending, one for each of the requests, which all differ.
+        allowed: the tokens that each may choose, None: all.
         """
         ...
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from itertools import islice
 
@@ -14,6 +15,7 @@ from noria.kernels.ops import SampledRequest, Sampler
 from noria.sampling.logprobs import Asked
 from noria.sampling.nonfinite import SamplingFault
 from noria.sampling.params import SamplingParams
+from noria.sampling.token_masks import OPEN, Allowed, Masks
 
 _Sampling = tuple[int, str, SamplingParams, SampledRequest]  # the row, and whose it is
 
@@ -21,12 +23,14 @@ _Sampling = tuple[int, str, SamplingParams, SampledRequest]  # the row, and whos
 class Reader:
     """Gives out rows in the order in which they were asked for, and gathers what is made of them.
 
+    masks: which tokens the requests may choose; waited for where one is sampled that has to be told.
     failures: by request id, why it failed. Tokens are sampled for all requests at once, by `result`.
     """
 
-    def __init__(self, outputs: Outputs, sampler: Sampler) -> None:
+    def __init__(self, outputs: Outputs, sampler: Sampler, masks: Future[Masks | None]) -> None:
         self._outputs = outputs
         self._sampler = sampler
+        self._masks = masks
         self._next_logits = 0
         self._next_hidden = 0
         self._sampling: list[_Sampling] = []
@@ -77,8 +81,16 @@ class Reader:
         return StepResult(step, sampled, tuple(self.prompt_logprobs), failures, tuple(self.pooled))
 
     def _sample_all(self) -> tuple[Sampled, ...]:
+        is_told = any(params.is_constrained for _, _, params, _ in self._sampling)
+        masks = (self._masks.result() if is_told else None) or OPEN
+        self.failures |= masks.failures
+        self._sampling = [entry for entry in self._sampling if entry[1] not in masks.failures]
+        if not self._sampling:
+            return ()
         rows = [row for row, *_ in self._sampling]
-        choices = self._sampler.sample(self._outputs.logits, rows, [entry[3] for entry in self._sampling])
+        allowed = Allowed.of(masks, [entry[1] for entry in self._sampling])
+        requests = [entry[3] for entry in self._sampling]
+        choices = self._sampler.sample(self._outputs.logits, rows, requests, allowed)
         logprobs = self._chosen_logprobs(choices)
         sampled: list[Sampled] = []
         for (row, request_id, _, _), choice in zip(self._sampling, choices, strict=True):
@@ -88,7 +100,8 @@ class Reader:
             elif isinstance(told, SamplingFault):
                 self.failures[request_id] = str(told)
             else:
-                sampled.append(Sampled(request_id, (choice,), () if told is None else (told,)))
+                told_of = () if told is None else (told,)
+                sampled.append(Sampled(request_id, (choice,), told_of, masks.is_ended_by(request_id, choice)))
         return tuple(sampled)
 
     def _chosen_logprobs(

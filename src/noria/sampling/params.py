@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from noria.config.errors import RequestError
+from noria.sampling.grammar import Grammar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,6 +37,9 @@ class SamplingParams:
     bad_words: texts that the output must not hold, as far as tokens go: the tokenizer's own spelling of each, at
         the start of a text and within it, is never completed. A word spelt in other tokens is not found.
     bad_word_ids: the same in token ids; the clients of the engine fill it in (`tokenize.bad_words`).
+    grammar: what the output's text must be. An end-of-sequence token ends it where the grammar may end; with
+        ignore_eos or below min_tokens only where nothing else may follow. An output that allowed_token_ids and the
+        like leave no token of the grammar's fails.
     thinking_token_budget: most tokens of reasoning before the end marker is forced; None: no bound. Reasoning counts
         from behind reasoning_begin_ids, or from the output's start where there are none (the prompt ends with them).
     reasoning_begin_ids, reasoning_end_ids: its markers; the clients of the engine that know the model fill them in.
@@ -66,6 +70,7 @@ class SamplingParams:
     allowed_token_ids: tuple[int, ...] | None = None
     bad_words: tuple[str, ...] = ()
     bad_word_ids: tuple[tuple[int, ...], ...] = ()
+    grammar: Grammar | None = None
     thinking_token_budget: int | None = None
     reasoning_begin_ids: tuple[int, ...] = ()
     reasoning_end_ids: tuple[int, ...] = ()
@@ -113,6 +118,11 @@ class SamplingParams:
     def needs_every_position(self) -> bool:
         """Whether its prompt must be computed from its first token on: what the prefix cache has are no logits."""
         return self.prompt_logprobs is not None
+
+    @property
+    def is_constrained(self) -> bool:
+        """Whether each step has to be told which tokens may be chosen."""
+        return self.grammar is not None
 
 
 # name -> (kind, lowest, highest, lowest is allowed); highest None: no bound
@@ -222,6 +232,8 @@ def _check_lists(params: SamplingParams) -> None:
         for text in getattr(params, name):
             if not isinstance(text, str) or not text:
                 raise RequestError(f"{name} must hold non-empty strings, got {_show(text)}", name)
+    if params.grammar is not None and not isinstance(params.grammar, Grammar):
+        raise RequestError(f"grammar must be a Grammar, got {_show(params.grammar)}", "grammar")
     if params.allowed_token_ids is not None and not params.allowed_token_ids:
         raise RequestError("allowed_token_ids must hold at least one token id", "allowed_token_ids")
     _check_ids(params.stop_token_ids, "stop_token_ids")

@@ -19,6 +19,7 @@ from noria.sampling.nonfinite import SamplingFault, describe
 from noria.sampling.params import SamplingParams
 from noria.sampling.penalties import Penalties
 from noria.sampling.processors import Processors
+from noria.sampling.token_masks import Allowed, without_forbidden
 
 _UNLIKELY = -8.0  # scaled logits below this are one token in 3000 of the likeliest; any value is correct
 _SLACK = 1.001  # more than the bounds in `draw` may have lost to rounding
@@ -29,10 +30,10 @@ class RequestSampler:
     penalties' counts.
 
     Order of operations: logit_bias; repetition, frequency and presence penalty; logits_processors;
-    allowed_token_ids and bad_word_ids; min_tokens (no token that would end the output); then the lowest id among
-    the highest logits if temperature is 0, else temperature, min_p, top_k, top_p and a random choice. The random
-    numbers are a function of (seed, position, token id), where position is the place in the sequence of the token
-    to choose.
+    allowed_token_ids and bad_word_ids; the step's mask or, where there is none, min_tokens (no token that would end
+    the output; a mask has seen to that); then the lowest id among the highest logits if temperature is 0, else
+    temperature, min_p, top_k, top_p and a random choice. The random numbers are a function of (seed, position,
+    token id), where position is the place in the sequence of the token to choose.
     """
 
     def __init__(
@@ -62,12 +63,13 @@ class RequestSampler:
             Processors(params, prompt_ids, output_ids) if Processors.are_asked_by(params) else None
         )
 
-    def sample(self, logits: np.ndarray) -> int:
+    def sample(self, logits: np.ndarray, allowed: np.ndarray | None = None) -> int:
         """The next token, given the model's logits [vocab] float32, which are left as they are.
 
+        allowed: the bits (`token_masks.Masks`) of the tokens that may be chosen, None: all.
         Raises SamplingFault: a logits processor failed, a logit is NaN, or no token is possible.
         """
-        logits = self._adjusted(logits)
+        logits = self._adjusted(logits, allowed)
         if self._params.is_greedy:
             return _argmax(logits)
         scaled = scale(logits, self._params.temperature)
@@ -85,10 +87,11 @@ class RequestSampler:
         if self._processors is not None:
             self._processors.append(token_id)
 
-    def _adjusted(self, logits: np.ndarray) -> np.ndarray:
+    def _adjusted(self, logits: np.ndarray, allowed: np.ndarray | None) -> np.ndarray:
         """Logits after everything that even a greedy choice heeds: a copy if that is anything at all."""
-        is_short = self._num_known - self._num_prompt < self._params.min_tokens
-        if not (self._bias_ids.size or self._penalties or self._processors or is_short):
+        is_short = allowed is None and self._num_known - self._num_prompt < self._params.min_tokens
+        is_masked = allowed is not None
+        if not (self._bias_ids.size or self._penalties or self._processors or is_masked or is_short):
             return logits
         logits = logits.copy()
         logits[self._bias_ids] += self._bias
@@ -96,6 +99,8 @@ class RequestSampler:
             self._penalties.apply(logits)
         if self._processors is not None:
             logits = self._processors.apply(logits)
+        if allowed is not None:
+            logits = without_forbidden(logits, allowed)
         if is_short:
             logits[self._ending_ids] = -np.inf
         return logits
@@ -115,9 +120,17 @@ class ReferenceSampler:
         return RequestSampler(params, seed, token_ids, num_prompt, eos_token_ids)
 
     def sample(
-        self, logits: np.ndarray, rows: Sequence[int], requests: Sequence[RequestSampler]
+        self,
+        logits: np.ndarray,
+        rows: Sequence[int],
+        requests: Sequence[RequestSampler],
+        allowed: Allowed | None = None,
     ) -> list[int | SamplingFault]:
-        return [_sampled(logits[row], request) for row, request in zip(rows, requests, strict=True)]
+        allowed = allowed or Allowed.everything(len(requests))
+        return [
+            _sampled(logits[row], request, allowed.row(place))
+            for place, (row, request) in enumerate(zip(rows, requests, strict=True))
+        ]
 
     def logprobs(self, logits: np.ndarray, asked: Sequence[Asked]) -> list[TokenLogprobs | SamplingFault]:
         return [_logprobs(logits[row], token_id, num_top) for row, token_id, num_top in asked]
@@ -151,9 +164,9 @@ def draw(scaled: np.ndarray, ids: np.ndarray, key: int) -> int:
     return int(ids[contenders[scores.argmax()]])
 
 
-def _sampled(logits: np.ndarray, request: RequestSampler) -> int | SamplingFault:
+def _sampled(logits: np.ndarray, request: RequestSampler, allowed: np.ndarray | None) -> int | SamplingFault:
     try:
-        token_id = request.sample(logits)
+        token_id = request.sample(logits, allowed)
     except SamplingFault as fault:
         return fault
     request.append(token_id)

@@ -18,6 +18,7 @@ from noria.engine.messages import GenerateRequest
 from noria.engine.remote.client import RemoteClient
 from noria.engine.remote.page import EngineState
 from noria.sampling.params import SamplingParams
+from noria.sampling.token_masks import Masks
 from support_engine import solo_output
 from support_intake import FULL
 from support_ledger_runner import LedgerRunner
@@ -52,9 +53,9 @@ class GatedRunner(LedgerRunner):
                 self.gate.release(1)
             await asyncio.sleep(0.001)
 
-    def collect(self, plan: StepPlan) -> StepResult:
+    def collect(self, plan: StepPlan, masks: Masks | None = None) -> StepResult:
         assert self.gate.acquire(timeout=20)
-        return super().collect(plan)
+        return super().collect(plan, masks)
 
 
 def run(scenario: Callable[[], Awaitable[None]]) -> None:

@@ -10,6 +10,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 
 import zmq
@@ -20,6 +21,7 @@ from noria.engine.client import EngineClient
 from noria.engine.messages import RequestRecord, StepRecord
 from noria.engine.orders import Order, read_order
 from noria.engine.remote import wire
+from noria.engine.remote.decided import Decided
 from noria.engine.remote.page import Page
 
 log = logging.getLogger(__name__)
@@ -145,6 +147,7 @@ class EngineHost:
         self._lost: list[Session] = []  # found so on either thread
         self._lock = threading.Lock()  # guards _lost
         self._newsroom = Newsroom(self._lose)
+        self._decided: Decided[tuple[Session, wire.Verdict]] = Decided()
         self._context = zmq.Context()
         self._commands = self._context.socket(zmq.PULL)
         self._commands.set_hwm(0)  # senders have a bound; what has come is looked at at once
@@ -156,12 +159,16 @@ class EngineHost:
         poller = zmq.Poller()
         poller.register(self._commands, zmq.POLLIN)
         poller.register(orders, zmq.POLLIN)
+        poller.register(self._decided.descriptor, zmq.POLLIN)
         self._page.engine_is_ready()
         while True:
             ready = dict(poller.poll(_LOOK_EVERY_MS))
             if orders in ready and read_order(orders) is Order.QUIT:
                 return
             self._take_commands()
+            for session, verdict in self._decided.take():
+                if session in self._sessions:
+                    self._answer(session, verdict)
             self._look()
 
     def close(self) -> None:
@@ -205,8 +212,7 @@ class EngineHost:
         if isinstance(command, wire.Cancel):
             self._client.cancel(command.request_ids, command.finish)
         elif isinstance(command, wire.Submit):
-            verdict = self._submit(session, command)
-            self._answer(session, wire.Verdict(session.id, command.serial, verdict))
+            self._submit(session, command)
         elif isinstance(command, wire.Ask):
             self._pass_on(session, command)
         else:
@@ -227,19 +233,22 @@ class EngineHost:
         except SessionLost:
             self._lose(session)
 
-    def _submit(self, session: Session, command: wire.Submit) -> wire.SentError | None:
+    def _submit(self, session: Session, command: wire.Submit) -> None:
+        """Nearly always the verdict is known at once; else it is answered when it is."""
         try:
             requests = wire.unpacked(command.requests)
-            ids = [request.request_id for request in requests]
-            session.open_ids.update(ids)  # before the first delta can come
-            try:
-                self._client.submit(requests, session).result()
-            except BaseException:
-                session.open_ids.difference_update(ids)
-                raise
         except NoriaError as error:
-            return wire.sent_error(error)
-        return None
+            self._answer(session, wire.Verdict(session.id, command.serial, wire.sent_error(error)))
+            return
+        ids = [request.request_id for request in requests]
+        session.open_ids.update(ids)  # before the first delta can come
+        verdict = self._client.submit(requests, session)
+        if verdict.done():
+            self._answer(session, _told(session, command.serial, ids, verdict))
+            return
+        verdict.add_done_callback(
+            lambda done: self._decided.put((session, _told(session, command.serial, ids, done)))
+        )
 
     def _welcome(self, hello: wire.Hello) -> None:
         for session in [one for one in self._sessions if one.slot == hello.slot]:
@@ -265,6 +274,16 @@ class EngineHost:
         session.end_answers()
         self._client.cancel(tuple(session.open_ids))
         self._page.lose_session(session.slot, session.id)
+
+
+def _told(session: Session, serial: int, ids: Sequence[str], verdict: Future[None]) -> wire.Verdict:
+    error = verdict.exception()
+    if error is None:
+        return wire.Verdict(session.id, serial, None)
+    session.open_ids.difference_update(ids)
+    if not isinstance(error, NoriaError):
+        raise error
+    return wire.Verdict(session.id, serial, wire.sent_error(error))
 
 
 def engine_endpoint(directory: str, incarnation: int) -> str:

@@ -24,6 +24,7 @@ from noria.config.errors import NoriaError, RequestError
 from noria.config.pooling import PoolingParams
 from noria.core.outputs import Delta, FinishReason
 from noria.engine.messages import EngineRequest, GenerateRequest, PoolRequest, RequestRecord, StepRecord
+from noria.sampling.grammar import Grammar
 from noria.sampling.params import SamplingParams
 
 
@@ -220,8 +221,15 @@ def unpacked(sent: Packed) -> tuple[EngineRequest, ...]:
 
 def _built(kind: Any, stated: dict[str, Any]) -> Any:
     if kind is SamplingParams:  # which takes what is stated as it comes, and checks it
-        return SamplingParams(**stated)
+        return _params(stated)
     return msgspec.convert(stated, kind)
+
+
+def _params(stated: dict[str, Any]) -> SamplingParams:
+    grammar = stated.get("grammar")
+    if grammar is None:
+        return SamplingParams(**stated)
+    return SamplingParams(**{**stated, "grammar": Grammar(**grammar)})
 
 
 def sent_error(error: NoriaError) -> SentError:

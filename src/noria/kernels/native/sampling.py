@@ -14,6 +14,7 @@ from noria.sampling.nonfinite import SamplingFault, no_choice
 from noria.sampling.params import SamplingParams
 from noria.sampling.processors import Processors
 from noria.sampling.sampler import ending_ids
+from noria.sampling.token_masks import Allowed
 
 _WORD = 2**64 - 1
 
@@ -49,20 +50,25 @@ class NativeSampler:
         return NativeRequest(native, Processors(params, token_ids[:num_prompt], token_ids[num_prompt:]))
 
     def sample(
-        self, logits: np.ndarray, rows: Sequence[int], requests: Sequence[NativeRequest]
+        self,
+        logits: np.ndarray,
+        rows: Sequence[int],
+        requests: Sequence[NativeRequest],
+        allowed: Allowed | None = None,
     ) -> list[int | SamplingFault]:
-        if all(request.processors is None for request in requests):
-            return self._chosen(logits, rows, [request.native for request in requests])
-        choices: list[int | SamplingFault] = [0] * len(requests)
+        allowed = allowed or Allowed.everything(len(requests))
         plain = [place for place, request in enumerate(requests) if request.processors is None]
         natives = [requests[place].native for place in plain]
-        for place, choice in zip(
-            plain, self._chosen(logits, [rows[place] for place in plain], natives), strict=True
-        ):
+        if len(plain) == len(requests):
+            return self._chosen(logits, rows, natives, allowed)
+        choices: list[int | SamplingFault] = [0] * len(requests)
+        chosen = self._chosen(logits, [rows[place] for place in plain], natives, allowed.taken(plain))
+        for place, choice in zip(plain, chosen, strict=True):
             choices[place] = choice
         for place, request in enumerate(requests):
             if request.processors is not None:
-                choices[place] = self._processed(logits[rows[place]], request.native, request.processors)
+                own = allowed.taken([place])
+                choices[place] = self._processed(logits[rows[place]], request.native, request.processors, own)
         return choices
 
     def logprobs(self, logits: np.ndarray, asked: Sequence[Asked]) -> list[TokenLogprobs | SamplingFault]:
@@ -84,14 +90,19 @@ class NativeSampler:
         return told
 
     def _chosen(
-        self, logits: np.ndarray, rows: Sequence[int], requests: list[_native.SampledRequest]
+        self,
+        logits: np.ndarray,
+        rows: Sequence[int],
+        requests: list[_native.SampledRequest],
+        allowed: Allowed,
     ) -> list[int | SamplingFault]:
         outcomes = np.empty((len(requests), 3), dtype=np.int32)
-        self._native.sample(logits, np.array(rows, dtype=np.int32), requests, outcomes)
+        places = np.array(rows, dtype=np.int32)
+        self._native.sample(logits, places, requests, allowed.bits, allowed.places, outcomes)
         return _choices(logits, outcomes)
 
     def _processed(
-        self, row: np.ndarray, request: _native.SampledRequest, processors: Processors
+        self, row: np.ndarray, request: _native.SampledRequest, processors: Processors, allowed: Allowed
     ) -> int | SamplingFault:
         row = row.copy()
         request.adjust(row)
@@ -100,7 +111,8 @@ class NativeSampler:
         except SamplingFault as fault:
             return fault
         outcomes = np.empty((1, 3), dtype=np.int32)
-        self._native.sample_adjusted(row[None], np.zeros(1, dtype=np.int32), [request], outcomes)
+        first = np.zeros(1, dtype=np.int32)
+        self._native.sample_adjusted(row[None], first, [request], allowed.bits, allowed.places, outcomes)
         (choice,) = _choices(row[None], outcomes)
         if not isinstance(choice, SamplingFault):
             processors.append(choice)

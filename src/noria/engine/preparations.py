@@ -1,0 +1,102 @@
+"""Requests that wait for what constrains them: nobody else waits with them, and the engine has not heard of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from noria.config.errors import OverloadError, Refusal, RequestError
+from noria.engine.client import verdict_of
+from noria.engine.messages import GenerateRequest
+from noria.structured.api import Constraints
+
+MAX_WAITING = 256  # users' requests whose constraints are being made
+_RETRY_AFTER_S = 1
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """cancelled: ids of those that nobody wants any more."""
+
+    request_ids: tuple[str, ...]
+    cancelled: tuple[str, ...] = ()
+
+
+class Preparations:
+    """Thread-safe."""
+
+    def __init__(self, constraints: Constraints) -> None:
+        self._constraints = constraints
+        self._lock = threading.Lock()  # guards the two below
+        self._waiting: list[_Waiting] = []
+        self._ids: set[str] = set()  # of all of them
+
+    def __contains__(self, request_id: str) -> bool:
+        return request_id in self._ids
+
+    def begin(
+        self,
+        requests: Sequence[GenerateRequest],
+        take: Callable[[], None],
+        cancel: Callable[[Sequence[str]], None],
+    ) -> Future[None]:
+        """Get their constraints made, then have them taken: the verdict of both.
+
+        take: hands them to the engine, or raises. cancel: is told, once they are taken, of those cancelled meanwhile.
+        """
+        waiting = _Waiting(tuple(request.request_id for request in requests))
+        entered = verdict_of(lambda: self._enter(waiting))
+        if entered.exception() is not None:
+            return entered
+        verdict: Future[None] = Future()
+
+        def settle(made: Future[None]) -> None:
+            outcome = verdict_of(lambda: _first(made, take))
+            cancelled = self._leave(waiting)  # after they were taken: from then on, the engine can be told
+            error = outcome.exception()
+            if error is not None:
+                self._constraints.forget(waiting.request_ids)
+                verdict.set_exception(error)
+                return
+            if cancelled:
+                cancel(cancelled)
+            verdict.set_result(None)
+
+        self._constraints.prepare(requests).add_done_callback(settle)
+        return verdict
+
+    def cancel(self, request_ids: Sequence[str]) -> None:
+        """Those of them that are here end as soon as they are taken."""
+        if not self._ids:
+            return
+        with self._lock:
+            for waiting in self._waiting:
+                waiting.cancelled += tuple(one for one in request_ids if one in waiting.request_ids)
+
+    def _enter(self, waiting: _Waiting) -> None:
+        with self._lock:
+            if len(self._waiting) >= MAX_WAITING:
+                raise OverloadError(
+                    f"{MAX_WAITING} requests wait for their grammars to be read.",
+                    Refusal.QUEUED_REQUESTS,
+                    _RETRY_AFTER_S,
+                )
+            taken = next((one for one in waiting.request_ids if one in self._ids), None)
+            if taken is not None:
+                raise RequestError(f"request id {taken!r} is in use", "request_id")
+            self._waiting.append(waiting)
+            self._ids.update(waiting.request_ids)
+
+    def _leave(self, waiting: _Waiting) -> tuple[str, ...]:
+        """Those cancelled meanwhile."""
+        with self._lock:
+            self._waiting.remove(waiting)
+            self._ids.difference_update(waiting.request_ids)
+            return waiting.cancelled
+
+
+def _first(made: Future[None], take: Callable[[], None]) -> None:
+    made.result()
+    take()

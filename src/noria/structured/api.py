@@ -1,0 +1,67 @@
+"""The seam between the engine's loop and whatever says which tokens a request may choose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Protocol
+
+from noria.config.errors import RequestError
+
+if TYPE_CHECKING:
+    from noria.core.plan import StepPlan, StepResult
+    from noria.engine.messages import GenerateRequest
+    from noria.sampling.token_masks import Masks
+
+
+class Constraints(Protocol):
+    """Knows, of each request whose params say is_constrained, which tokens may come next."""
+
+    def prepare(self, requests: Sequence[GenerateRequest]) -> Future[None]:
+        """Get ready for requests of one user that are about to be taken, all or some of them constrained.
+
+        From any thread, and returns at once. The future raises RequestError for what cannot be made sense of in
+        time, EngineError where nobody could find out. Whatever was got ready is kept until it is told to `forget`.
+        """
+        ...
+
+    def masks_for(self, plan: StepPlan) -> Masks | None:
+        """What the requests that sample in a step may choose; None: all of them anything.
+
+        On the engine's thread, while the step computes. Of a request that nothing is known of any more, a failure.
+        """
+        ...
+
+    def accept(self, result: StepResult) -> None:
+        """Follow what was sampled. On the engine's thread."""
+        ...
+
+    def forget(self, request_ids: Sequence[str]) -> None:
+        """Of requests that have ended, or never began. From any thread; others are ignored."""
+        ...
+
+    def shutdown(self) -> None:
+        """End threads and processes. Nothing is asked afterwards."""
+        ...
+
+
+class NoConstraints:
+    """Of an engine that cannot constrain outputs: refuses to."""
+
+    def prepare(self, requests: Sequence[GenerateRequest]) -> Future[None]:
+        refusal: Future[None] = Future()
+        field = next((request.params.grammar.field for request in requests if request.params.grammar), None)
+        refusal.set_exception(RequestError("this engine cannot hold an output to a grammar", field))
+        return refusal
+
+    def masks_for(self, plan: StepPlan) -> Masks | None:
+        return None
+
+    def accept(self, result: StepResult) -> None:
+        pass
+
+    def forget(self, request_ids: Sequence[str]) -> None:
+        pass
+
+    def shutdown(self) -> None:
+        pass

@@ -1,0 +1,205 @@
+"""Outputs that follow grammars: the engine's side, which asks the grammar process step by step."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from noria.config.errors import NoriaError, RequestError
+from noria.core.plan import StepPlan, StepResult
+from noria.sampling.grammar import Grammar
+from noria.sampling.params import SamplingParams
+from noria.sampling.token_masks import WORD_BITS, Masks, num_words
+from noria.structured import wire
+from noria.structured.preparing import Preparing
+
+if TYPE_CHECKING:
+    from noria.engine.messages import GenerateRequest
+
+log = logging.getLogger(__name__)
+
+_STEP_LIMIT_S = 5.0  # for the masks of a step, which take milliseconds
+_RESTORE_LIMIT_S = 20.0  # for a sequence that a new process has to be told of, its start included
+_MAX_RESTARTS = 2  # of the process within a step
+
+
+class _Sequence:
+    """outputs: its tokens; the process knows the first num_told."""
+
+    __slots__ = ("grammar", "num_told", "outputs", "params")
+
+    def __init__(self, grammar: Grammar, params: SamplingParams) -> None:
+        self.grammar = grammar
+        self.params = params
+        self.outputs: list[int] = []
+        self.num_told = 0
+
+
+class GrammarConstraints:
+    """Satisfies noria.structured.api.Constraints for requests with a grammar.
+
+    A process that ends or does not answer is replaced, and told again of the sequences that are asked about, one after
+    the other: one that it does not survive fails alone.
+
+    setup: makes what the process has to know first; called on another thread, when a grammar is first met.
+    eos_token_ids: those that end an output.
+    """
+
+    def __init__(
+        self, setup: Callable[[], wire.Setup], vocab_size: int, eos_token_ids: Sequence[int]
+    ) -> None:
+        self._preparing = Preparing(setup)
+        self._num_words = num_words(vocab_size)
+        self._eos_token_ids = tuple(i for i in eos_token_ids if 0 <= i < vocab_size)
+        self._sequences: dict[str, _Sequence] = {}  # added to on any thread, changed on the engine's
+
+    def prepare(self, requests: Sequence[GenerateRequest]) -> Future[None]:
+        if not self._eos_token_ids:
+            return _refused(requests)
+        groups: dict[Grammar, list[str]] = {}
+        for request in requests:
+            grammar = request.params.grammar
+            if grammar is not None:
+                self._sequences[request.request_id] = _Sequence(grammar, request.params)
+                groups.setdefault(grammar, []).append(request.request_id)
+        asked = [
+            self._preparing.ask(grammar, dict.fromkeys(request_ids, ()))
+            for grammar, request_ids in groups.items()
+        ]
+        return _all_of(asked)
+
+    def masks_for(self, plan: StepPlan) -> Masks | None:
+        sampling = [work.request_id for work in plan.work if work.samples]
+        asked = [request_id for request_id in sampling if request_id in self._sequences]
+        if not asked:
+            return None
+        failures: dict[str, str] = {}
+        for _ in range(_MAX_RESTARTS + 1):
+            filled = self._fill(asked)
+            unknown = asked if filled is None else filled.unknown
+            if filled is not None and not unknown:
+                return self._masks(asked, filled, failures)
+            failures |= self._restore(unknown)
+            asked = [request_id for request_id in asked if request_id not in failures]
+            if not asked:
+                break
+        failures |= dict.fromkeys(asked, "what reads grammars ended again and again")
+        return Masks(np.empty((0, self._num_words), dtype=np.uint32), {}, failures)
+
+    def accept(self, result: StepResult) -> None:
+        for sampled in result.sampled:
+            sequence = self._sequences.get(sampled.request_id)
+            if sequence is not None:
+                sequence.outputs += sampled.token_ids
+
+    def forget(self, request_ids: Sequence[str]) -> None:
+        known = [one for one in request_ids if self._sequences.pop(one, None) is not None]
+        self._preparing.forget(known)
+
+    def shutdown(self) -> None:
+        self._preparing.close()
+
+    def _fill(self, request_ids: Sequence[str]) -> wire.Filled | None:
+        """The process's answer; None when it is gone, or was ended because it did not answer."""
+        process = self._preparing.process
+        if process is None:
+            return None
+        sequences = {one: self._sequences[one] for one in request_ids}
+        news = {name: tuple(one.outputs[one.num_told :]) for name, one in sequences.items()}
+        try:
+            process.steps.send(wire.Fill(news))
+            if not process.steps.has_news(_STEP_LIMIT_S):
+                log.error("the grammar process does not answer and is ended")
+                self._preparing.end_process()
+                return None
+            filled: wire.Filled = process.steps.receive()
+        except (EOFError, OSError):
+            return None
+        for name, one in sequences.items():
+            one.num_told += len(news[name])
+        return filled
+
+    def _restore(self, request_ids: Sequence[str]) -> dict[str, str]:
+        """Tell the process of sequences that it does not know; why it cannot be told of some."""
+        errors: dict[str, str] = {}
+        for request_id in request_ids:
+            sequence = self._sequences[request_id]
+            told = self._preparing.ask(sequence.grammar, {request_id: sequence.outputs})
+            try:
+                told.result(_RESTORE_LIMIT_S)
+            except concurrent.futures.TimeoutError:
+                self._preparing.end_process()
+                errors[request_id] = f"{sequence.grammar.field} took too long to follow"
+            except NoriaError as error:
+                errors[request_id] = str(error)
+            sequence.num_told = len(sequence.outputs)
+        return errors
+
+    def _masks(self, request_ids: Sequence[str], filled: wire.Filled, failures: dict[str, str]) -> Masks:
+        bits = np.frombuffer(filled.masks, dtype=np.uint32).reshape(len(request_ids), self._num_words)
+        rows = {}
+        for row, request_id in enumerate(request_ids):
+            sequence = self._sequences[request_id]
+            error = filled.errors.get(request_id)
+            if error is not None:
+                failures[request_id] = f"{sequence.grammar.field} cannot be followed any further: {error}"
+                continue
+            rows[request_id] = row
+            ending = self._withheld(sequence)
+            if ending:
+                bits = bits if bits.flags.writeable else bits.copy()
+                _withhold(bits[row], ending)
+        return Masks(bits, rows, failures, frozenset(self._eos_token_ids))
+
+    def _withheld(self, sequence: _Sequence) -> set[int]:
+        """The tokens that must not end the output now, if anything else may follow."""
+        params = sequence.params
+        is_short = len(sequence.outputs) < params.min_tokens
+        ending = set(self._eos_token_ids) if params.ignore_eos or is_short else set()
+        return ending | set(params.stop_token_ids) if is_short else ending
+
+
+def _withhold(row: np.ndarray, token_ids: set[int]) -> None:
+    left = row.copy()
+    for token_id in token_ids:
+        left[token_id // WORD_BITS] &= ~np.uint32(1 << (token_id % WORD_BITS))
+    if left.any():
+        row[:] = left
+
+
+def _refused(requests: Sequence[GenerateRequest]) -> Future[None]:
+    refusal: Future[None] = Future()
+    field = next(request.params.grammar.field for request in requests if request.params.grammar)
+    text = "the model names no end-of-sequence token, and an output that follows a grammar could not end"
+    refusal.set_exception(RequestError(text, field))
+    return refusal
+
+
+def _all_of(futures: Sequence[Future[None]]) -> Future[None]:
+    """Done when all are, with the first error among them."""
+    if len(futures) == 1:
+        return futures[0]
+    whole: Future[None] = Future()
+    lock = threading.Lock()
+    undone = set(futures)
+
+    def count(done: Future[None]) -> None:
+        with lock:
+            undone.discard(done)
+            if undone:
+                return
+        error = next((one.exception() for one in futures if one.exception() is not None), None)
+        if error is None:
+            whole.set_result(None)
+        else:
+            whole.set_exception(error)
+
+    for one in futures:
+        one.add_done_callback(count)
+    return whole

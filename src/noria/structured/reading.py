@@ -1,0 +1,109 @@
+"""Grammars in the words of llguidance, and what is wrong with those that it cannot follow."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+
+if TYPE_CHECKING:
+    from llguidance._lib import JsonCompileOptions
+
+MAX_TEXT = 1 << 20  # characters of a grammar
+_MAX_WORDS = 300  # characters of what is told of a fault
+
+# Between the parts of a JSON text: enough for indentation, and no room for a model that loses itself in spaces.
+_JSON_OPTIONS: JsonCompileOptions = {"whitespace_pattern": r"[\x20\x0A\x0D\x09]{1,20}"}
+_LIMITS = LLParserLimits(max_lexer_states=50_000, verbose_errors=False)
+
+
+class GrammarFault(Exception):
+    """A grammar that cannot be followed, and why, for its author."""
+
+
+def compile_grammar(vocabulary: LLTokenizer, kind: str, text: str) -> LLMatcher:
+    """A matcher at the grammar's beginning. kind, text: as in sampling.grammar. Raises GrammarFault."""
+    if len(text) > MAX_TEXT:
+        raise GrammarFault(f"it has {len(text)} characters; at most {MAX_TEXT} are read")
+    matcher = LLMatcher(vocabulary, _grammar(kind, text), log_level=0, limits=_LIMITS)
+    if not matcher.is_error():
+        matcher.compute_bitmask()  # the first step of one that can produce nothing is its last
+    if matcher.is_error():
+        raise GrammarFault(fault_of(matcher))
+    return matcher
+
+
+def fault_of(matcher: LLMatcher) -> str:
+    """What ended a matcher, in a few words."""
+    first, *_ = matcher.get_error().split("<state>")
+    words = " ".join(first.split())
+    if words.startswith("NoExtension"):
+        return "it allows no text"
+    return words[:_MAX_WORDS]
+
+
+def _grammar(kind: str, text: str) -> str:
+    try:
+        return _READERS[kind](text)
+    except (ValueError, RecursionError, AssertionError) as error:
+        raise GrammarFault(str(error)[:_MAX_WORDS]) from None
+
+
+def _read_schema(text: str) -> str:
+    schema = json.loads(text)
+    if schema is True:
+        schema = {}
+    if not isinstance(schema, dict):
+        raise GrammarFault(f"a JSON schema is an object, got {text:.100}")
+    return LLMatcher.grammar_from_json_schema(text if schema else "{}", defaults=_JSON_OPTIONS)
+
+
+def _read_object(text: str) -> str:
+    return _read_schema('{"type": "object"}')
+
+
+def _read_regex(text: str) -> str:
+    if not text:
+        raise GrammarFault("it is empty, and so would be the output")
+    return LLMatcher.grammar_from_regex(text)
+
+
+def _read_choice(text: str) -> str:
+    choices = json.loads(text)
+    if not isinstance(choices, list) or not choices or not all(isinstance(one, str) for one in choices):
+        raise GrammarFault(f"choices are a list of at least one string, got {text:.100}")
+    return LLMatcher.grammar_from_lark(
+        "start: " + " | ".join(json.dumps(one, ensure_ascii=False) for one in choices)
+    )
+
+
+def _read_lark(text: str) -> str:
+    return LLMatcher.grammar_from_lark(text)
+
+
+def _read_structural_tag(text: str) -> str:
+    from llguidance import StructTag
+
+    asked: Any = json.loads(text)
+    structures, triggers = asked.get("structures"), asked.get("triggers")
+    tags = [
+        StructTag(
+            trigger=next(trigger for trigger in triggers if one["begin"].startswith(trigger)),
+            begin=one["begin"],
+            grammar=one["schema"],
+            end=one["end"],
+        )
+        for one in structures
+    ]
+    return StructTag.to_grammar(tags)
+
+
+_READERS = {
+    "json_schema": _read_schema,
+    "json_object": _read_object,
+    "regex": _read_regex,
+    "choice": _read_choice,
+    "lark": _read_lark,
+    "structural_tag": _read_structural_tag,
+}

@@ -1,0 +1,118 @@
+"""What crosses between the engine and the process that reads grammars, in msgpack over two pairs of sockets.
+
+engine                     grammar process
+  control  -- Setup, Prepare, Forget -->     any thread of the engine's; answers come when they come
+           <-- Prepared --
+  steps    -- Fill -->                       the engine's own thread, one question at a time
+           <-- Filled --
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from noria.config.tokenizer import TokenizerSpec
+
+
+class Setup(msgspec.Struct, frozen=True, tag="setup"):
+    """The first message. vocab_size: of the model, whose last tokens the tokenizer may not know.
+    eos_token_ids: those that end an output.
+    """
+
+    tokenizer: TokenizerSpec
+    vocab_size: int
+    eos_token_ids: tuple[int, ...]
+
+
+class Prepare(msgspec.Struct, frozen=True, tag="prepare"):
+    """Make ready sequences that follow a grammar. outputs: request id -> its output so far."""
+
+    serial: int
+    kind: str
+    text: str
+    outputs: dict[str, tuple[int, ...]]
+
+
+class Forget(msgspec.Struct, frozen=True, tag="forget"):
+    request_ids: tuple[str, ...]
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """error: what is wrong with the grammar."""
+
+    serial: int
+    error: str | None = None
+
+
+class Fill(msgspec.Struct, frozen=True):
+    """What may these choose next? news: request id -> its tokens since it was last asked about."""
+
+    news: dict[str, tuple[int, ...]]
+
+
+class Filled(msgspec.Struct, frozen=True):
+    """masks: of each request in its order, a bit a token. It means nothing for those in errors, which cannot go on,
+    and in unknown, which nobody has prepared here.
+    """
+
+    masks: bytes
+    errors: dict[str, str]
+    unknown: tuple[str, ...]
+
+
+Command = Setup | Prepare | Forget
+encode = msgspec.msgpack.Encoder().encode
+_HEAD = struct.Struct("<I")
+
+
+class Channel:
+    """One end of a pair of sockets. One thread sends and one receives, at a time."""
+
+    def __init__(self, end: socket.socket, kind: Any) -> None:
+        """kind: of what is received."""
+        self._socket = end
+        self._decode = msgspec.msgpack.Decoder(kind).decode
+
+    def send(self, message: msgspec.Struct) -> None:
+        """Raises OSError when the other end is gone."""
+        content = encode(message)
+        self._socket.sendall(_HEAD.pack(len(content)))
+        self._socket.sendall(content)
+
+    def has_news(self, timeout_s: float) -> bool:
+        """Whether `receive` has something to begin with, within so long."""
+        try:
+            readable, _, _ = select.select((self._socket,), (), (), timeout_s)
+        except (OSError, ValueError):  # closed, which `receive` will tell
+            return True
+        return bool(readable)
+
+    def receive(self) -> Any:
+        """The next message, waited for; EOFError when there will be none."""
+        (length,) = _HEAD.unpack(self._read(_HEAD.size))
+        return self._decode(self._read(length))
+
+    def close(self) -> None:
+        """What is being received ends with EOFError."""
+        with suppress(OSError):  # the other end has done so
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _read(self, length: int) -> bytearray:
+        content = bytearray(length)
+        view, count = memoryview(content), 0
+        while count < length:
+            try:
+                num_read = self._socket.recv_into(view[count:])
+            except OSError:
+                num_read = 0
+            if num_read == 0:
+                raise EOFError("the other end is gone")
+            count += num_read
+        return content
