@@ -192,7 +192,7 @@ USE = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
         ({"tool_choice": {"type": "any"}}, "`tools`"),
         ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "`thinking`"),
         ({"thinking": {"type": "deep"}}, "thinking.type"),
-        ({"output_config": {"format": {"type": "json_schema", "schema": {}}}}, "output_config.format"),
+        ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format"),
         ({"mcp_servers": [{"url": "x"}]}, "mcp_servers"),
         ({"temperature": 1.5}, "temperature"),
         ({"temperature": -0.5}, "temperature"),

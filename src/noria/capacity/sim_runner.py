@@ -36,7 +36,7 @@ class SimRunner:
     def launch(self, plan: StepPlan) -> StepPlan:
         return plan
 
-    def collect(self, pending: StepPlan) -> StepResult:
+    def collect(self, pending: StepPlan, masks: object = None) -> StepResult:
         if pending.work:
             self._take_time(pending.work)
         return StepResult(pending.step, tuple(self._sampled(work) for work in pending.work if work.samples))

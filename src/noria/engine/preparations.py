@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from noria.config.errors import OverloadError, Refusal, RequestError
 from noria.engine.client import verdict_of
-from noria.engine.messages import GenerateRequest
+from noria.engine.messages import EngineRequest
 from noria.structured.api import Constraints
 
 MAX_WAITING = 256  # users' requests whose constraints are being made
@@ -38,7 +38,7 @@ class Preparations:
 
     def begin(
         self,
-        requests: Sequence[GenerateRequest],
+        requests: Sequence[EngineRequest],
         take: Callable[[], None],
         cancel: Callable[[Sequence[str]], None],
     ) -> Future[None]:

@@ -30,5 +30,13 @@ class Grammar:
             raise RequestError(
                 f"{self.field} is of the kind {self.kind!r:.100}; known: {', '.join(KINDS)}", self.field
             )
-        if not isinstance(self.text, str):
+        if not isinstance(self.text, str) or not _is_unicode(self.text):
             raise RequestError(f"{self.field} must be {KINDS[self.kind]}", self.field)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # of a lone surrogate
+        return False
+    return True

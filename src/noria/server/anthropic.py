@@ -16,6 +16,7 @@ from noria.server.protocol.anthropic import CountTokensRequest, MessagesRequest,
 from noria.server.protocol.anthropic_messages import chat_messages
 from noria.server.protocol.body import read_body
 from noria.server.protocol.sampling import sampling_params
+from noria.server.protocol.structured import grammar_of
 from noria.server.service import Service
 from noria.tokenize.chat_template import ChatOptions
 
@@ -52,6 +53,9 @@ def _sampling(fields: MessagesRequest, service: Service) -> SamplingParams:
         logprobs=None,
         max_stop_strings=service.limits.max_stop_strings,
         spellings={"stop": "stop_sequences"},
+        grammar=grammar_of(
+            fields.structured_outputs, (fields.output_config or {}).get("format"), "output_config.format"
+        ),
     )
 
 

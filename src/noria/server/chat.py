@@ -16,6 +16,7 @@ from noria.server.protocol.body import read_body
 from noria.server.protocol.chat import ChatCompletionRequest
 from noria.server.protocol.messages import final_assistant_text, template_messages
 from noria.server.protocol.sampling import sampling_params
+from noria.server.protocol.structured import grammar_of
 from noria.server.service import Service
 
 
@@ -48,4 +49,5 @@ def _sampling(fields: ChatCompletionRequest, service: Service) -> SamplingParams
         logprobs=(fields.top_logprobs or 0) if fields.logprobs else None,
         max_stop_strings=service.limits.max_stop_strings,
         spellings={"max_tokens": spelling, "logprobs": "top_logprobs"},
+        grammar=grammar_of(fields.structured_outputs, fields.response_format, "response_format"),
     )

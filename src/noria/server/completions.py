@@ -19,6 +19,7 @@ from noria.server.protocol.body import read_body
 from noria.server.protocol.completions import CompletionRequest
 from noria.server.protocol.prompts import Prompt, Truncation, empty_prompt, split_prompts
 from noria.server.protocol.sampling import fit_to_context, sampling_params
+from noria.server.protocol.structured import grammar_of
 from noria.server.service import Service
 from noria.server.terms import terms_of
 from noria.server.turn import TurnRequest
@@ -65,6 +66,7 @@ def _sampling(fields: CompletionRequest, service: Service) -> SamplingParams:
         logprobs=fields.logprobs,
         max_stop_strings=service.limits.max_stop_strings,
         spellings={},
+        grammar=grammar_of(fields.structured_outputs, fields.response_format, "response_format"),
     )
     if fields.echo and fields.logprobs is not None and fields.prompt_logprobs is None:
         # The prompt comes back, and with it what the model thought of it.

@@ -19,6 +19,7 @@ from noria.server.protocol.body import read_body
 from noria.server.protocol.response_input import input_messages
 from noria.server.protocol.responses import ResponsesRequest, check_fields
 from noria.server.protocol.sampling import sampling_params
+from noria.server.protocol.structured import grammar_of
 from noria.server.service import Service
 from noria.tokenize.chat_template import ChatOptions
 
@@ -53,6 +54,7 @@ def _sampling(fields: ResponsesRequest, service: Service) -> SamplingParams:
         logprobs=(fields.top_logprobs or 0) if fields.wants_logprobs else None,
         max_stop_strings=service.limits.max_stop_strings,
         spellings={"max_tokens": "max_output_tokens", "logprobs": "top_logprobs"},
+        grammar=grammar_of(fields.structured_outputs, (fields.text or {}).get("format"), "text.format"),
     )
 
 
@@ -75,7 +77,7 @@ def _settings(fields: ResponsesRequest, params: SamplingParams) -> dict[str, Any
         "service_tier": "default",
         "store": False,
         "temperature": params.temperature,
-        "text": {"format": {"type": "text"}},
+        "text": {"format": (fields.text or {}).get("format") or {"type": "text"}},
         "tool_choice": fields.tool_choice or "auto",
         "tools": fields.tools or [],
         "top_logprobs": fields.top_logprobs or 0,

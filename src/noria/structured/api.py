@@ -7,17 +7,24 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Protocol
 
 from noria.config.errors import RequestError
+from noria.sampling.params import SamplingParams
 
 if TYPE_CHECKING:
     from noria.core.plan import StepPlan, StepResult
-    from noria.engine.messages import GenerateRequest
+    from noria.engine.messages import EngineRequest
+    from noria.sampling.grammar import Grammar
     from noria.sampling.token_masks import Masks
+
+
+def grammar_of(request: EngineRequest) -> Grammar | None:
+    params = request.params
+    return params.grammar if isinstance(params, SamplingParams) else None
 
 
 class Constraints(Protocol):
     """Knows, of each request whose params say is_constrained, which tokens may come next."""
 
-    def prepare(self, requests: Sequence[GenerateRequest]) -> Future[None]:
+    def prepare(self, requests: Sequence[EngineRequest]) -> Future[None]:
         """Get ready for requests of one user that are about to be taken, all or some of them constrained.
 
         From any thread, and returns at once. The future raises RequestError for what cannot be made sense of in
@@ -48,9 +55,9 @@ class Constraints(Protocol):
 class NoConstraints:
     """Of an engine that cannot constrain outputs: refuses to."""
 
-    def prepare(self, requests: Sequence[GenerateRequest]) -> Future[None]:
+    def prepare(self, requests: Sequence[EngineRequest]) -> Future[None]:
         refusal: Future[None] = Future()
-        field = next((request.params.grammar.field for request in requests if request.params.grammar), None)
+        field = next((grammar.field for one in requests if (grammar := grammar_of(one))), None)
         refusal.set_exception(RequestError("this engine cannot hold an output to a grammar", field))
         return refusal
 

@@ -17,10 +17,11 @@ from noria.sampling.grammar import Grammar
 from noria.sampling.params import SamplingParams
 from noria.sampling.token_masks import WORD_BITS, Masks, num_words
 from noria.structured import wire
+from noria.structured.api import grammar_of
 from noria.structured.preparing import Preparing
 
 if TYPE_CHECKING:
-    from noria.engine.messages import GenerateRequest
+    from noria.engine.messages import EngineRequest
 
 log = logging.getLogger(__name__)
 
@@ -59,14 +60,14 @@ class GrammarConstraints:
         self._eos_token_ids = tuple(i for i in eos_token_ids if 0 <= i < vocab_size)
         self._sequences: dict[str, _Sequence] = {}  # added to on any thread, changed on the engine's
 
-    def prepare(self, requests: Sequence[GenerateRequest]) -> Future[None]:
+    def prepare(self, requests: Sequence[EngineRequest]) -> Future[None]:
         if not self._eos_token_ids:
             return _refused(requests)
         groups: dict[Grammar, list[str]] = {}
         for request in requests:
-            grammar = request.params.grammar
-            if grammar is not None:
-                self._sequences[request.request_id] = _Sequence(grammar, request.params)
+            grammar, params = grammar_of(request), request.params
+            if grammar is not None and isinstance(params, SamplingParams):
+                self._sequences[request.request_id] = _Sequence(grammar, params)
                 groups.setdefault(grammar, []).append(request.request_id)
         asked = [
             self._preparing.ask(grammar, dict.fromkeys(request_ids, ()))
@@ -173,9 +174,9 @@ def _withhold(row: np.ndarray, token_ids: set[int]) -> None:
         row[:] = left
 
 
-def _refused(requests: Sequence[GenerateRequest]) -> Future[None]:
+def _refused(requests: Sequence[EngineRequest]) -> Future[None]:
     refusal: Future[None] = Future()
-    field = next(request.params.grammar.field for request in requests if request.params.grammar)
+    field = next((grammar.field for one in requests if (grammar := grammar_of(one))), None)
     text = "the model names no end-of-sequence token, and an output that follows a grammar could not end"
     refusal.set_exception(RequestError(text, field))
     return refusal

@@ -54,8 +54,6 @@ def check_fields(fields: CountTokensRequest) -> None:
     _check_tools(fields)
     _check_thinking(fields.thinking)
     output = fields.output_config or {}
-    if output.get("format") is not None:
-        raise unsupported("output_config.format")
     if not isinstance(output.get("effort"), (str, type(None))):
         raise ApiError("output_config.effort must be a string", param="output_config")
 

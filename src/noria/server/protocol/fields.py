@@ -49,6 +49,7 @@ class SharedFields(BaseModel):
     logit_bias: dict[str, Any] | None = None
     allowed_token_ids: list[Any] | None = None
     bad_words: list[Any] | None = None
+    structured_outputs: dict[str, Any] | None = None
     seed: Whole | None = None
     stop_token_ids: list[Any] | None = None
     include_stop_str_in_output: Switch | None = None
@@ -71,6 +72,7 @@ class GenerationFields(SharedFields):
     stop: Text | list[Any] | None = None
     prompt_logprobs: Whole | None = None
     logprob_token_ids: list[Any] | None = None
+    response_format: dict[str, Any] | None = None
     stream_options: StreamOptions | None = None
     echo: Switch | None = None
     add_special_tokens: Switch | None = None

@@ -91,7 +91,6 @@ def check_fields(fields: ResponsesRequest) -> None:
     if fields.truncation not in _TRUNCATIONS:
         raise ApiError("truncation must be auto or disabled", param="truncation")
     _check_tools(fields)
-    _check_text(fields.text or {})
     _check_reasoning(fields.reasoning or {})
     _check_include(fields)
     _check_metadata(fields.metadata or {})
@@ -102,14 +101,6 @@ def _check_tools(fields: ResponsesRequest) -> None:
         raise ApiError("When using `tool_choice`, `tools` must be set.", param="tool_choice")
     if fields.tools and fields.tool_choice != "none":
         raise unsupported("tools")
-
-
-def _check_text(text: Mapping[str, Any]) -> None:
-    text_format = text.get("format")
-    if text_format is not None and not (isinstance(text_format, dict) and text_format.get("type") == "text"):
-        raise ApiError(
-            'This server does not support `text.format` other than `{"type": "text"}`.', param="text.format"
-        )
 
 
 def _check_reasoning(reasoning: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from noria.config.errors import RequestError
 from noria.sampling.defaults import params_over_defaults
+from noria.sampling.grammar import Grammar
 from noria.sampling.params import SamplingParams
 from noria.sampling.validate import check_against_vocabulary
 from noria.server.errors import ApiError, ContextOverflow
@@ -47,17 +48,21 @@ def sampling_params(
     logprobs: int | None,
     max_stop_strings: int,
     spellings: Mapping[str, str],
+    grammar: Grammar | None,
 ) -> SamplingParams:
     """What `fields` ask of the sampler.
 
     max_tokens: None means up to the context's end.
     spellings: by name of a sampling parameter, the request field that the user knows it by.
+    grammar: what the answer must be.
     Raises ApiError, or RequestError, naming the field and its range.
     """
     declared = type(fields).model_fields
     stated = {name: getattr(fields, name) for name in _TAKEN_OVER if name in declared}
     values: dict[str, Any] = {name: value for name, value in stated.items() if value is not None}
-    values.update(max_tokens=max_tokens, logprobs=logprobs, logit_bias=_logit_bias(fields.logit_bias))
+    values.update(
+        max_tokens=max_tokens, logprobs=logprobs, logit_bias=_logit_bias(fields.logit_bias), grammar=grammar
+    )
     try:
         _check_length("stop", values, max_stop_strings)
         _check_length("bad_words", values, _MAX_BAD_WORDS)

@@ -19,7 +19,7 @@ _MAX_LOGGED = 10
 # Refused unless the value asks for nothing: null, false, or an empty list, object or string.
 REFUSED = frozenset((
     "tools", "functions", "audio",
-    "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
+    "guided_json", "guided_regex", "guided_choice", "guided_grammar",
     "guided_json_object", "guided_decoding_backend", "guided_whitespace_pattern", "structural_tag",
     "prompt_embeds",
     "logprob_token_ids", "logits_processors", "use_beam_search", "documents", "chat_template",
@@ -59,10 +59,7 @@ def check_unhonoured(stated: Mapping[str, Any]) -> None:
     stated: the request's fields that its model does not declare. Raises ApiError naming the field.
     """
     _check_tool_choice(stated)
-    _check_response_format(stated.get("response_format"))
-    settled = {name for name, choice in _CHOICE_OF.items() if stated.get(choice) == "none"} | {
-        "response_format"
-    }
+    settled = {name for name, choice in _CHOICE_OF.items() if stated.get(choice) == "none"}
     rest = {name: value for name, value in stated.items() if name not in settled}
     refuse_or_pass_over(rest, REFUSED, REFUSED_UNLESS)
 
@@ -99,18 +96,3 @@ def _check_tool_choice(stated: Mapping[str, Any]) -> None:
     asks_for_tools = stated.get("tool_choice") not in REFUSED_UNLESS["tool_choice"]
     if asks_for_tools and not stated.get("tools"):
         raise ApiError("When using `tool_choice`, `tools` must be set.", param="tool_choice")
-
-
-def _check_response_format(response_format: Any) -> None:
-    if response_format is None:
-        return
-    kind = response_format.get("type") if isinstance(response_format, dict) else None
-    if kind == "json_schema" and not isinstance(response_format.get("json_schema"), dict):
-        raise ApiError(
-            "response_format of type json_schema needs an object `json_schema`", param="response_format"
-        )
-    if kind != "text":
-        raise ApiError(
-            'This server does not support `response_format` other than `{"type": "text"}`.',
-            param="response_format",
-        )
