@@ -300,7 +300,9 @@ def test_a_choice_of_tools_wants_tools(server: Server) -> None:
         ("text", 400),
     ],
 )
-def test_a_response_format_is_checked_before_anybody_reads_its_schema(server: Server, response_format: Any, status: int) -> None:
+def test_a_response_format_is_checked_before_anybody_reads_its_schema(
+    server: Server, response_format: Any, status: int
+) -> None:
     answer = server.chat(response_format=response_format)
     assert answer.status_code == status
     if status == 400:

@@ -20,6 +20,7 @@ OTHERWISE = {"request_id", "stream_options"}
 ASKING: dict[str, Any] = {
     "messages": [{"role": "user", "content": "a"}],
     "stop": ["x"],
+    "response_format": {"type": "json_object"},
     "n": 2,
     "continue_final_message": True,
     "add_generation_prompt": False,
