@@ -26,6 +26,8 @@ ASKING: dict[str, Any] = {
     "add_generation_prompt": False,
     "chat_template": "{{ messages }}",
     "documents": [{"text": "a"}],
+    "include_reasoning": False,
+    "parallel_tool_calls": False,
     "reasoning_effort": "low",
     "echo": True,
     "add_special_tokens": True,

@@ -125,10 +125,12 @@ def test_prompts_equal_those_of_transformers(style, chat, generates):
     messages = CHATS[chat]
     if style == "brackets" and chat == "with a system message":
         messages = messages[1:]
-    options = {"add_generation_prompt": generates}
+    # A template that knows of no tools gets them as text, which transformers does not do.
+    tools = TOOLS if style == "headers" else None
+    options = {"add_generation_prompt": generates, "tools": tools}
     date = {"date": "9 Jul 2024"}
-    expected = render_with_transformers(STYLES[style], messages, tools=TOOLS, **options, **date)
-    assert render(STYLES[style], messages, tools=TOOLS, **options, template_kwargs=date) == expected
+    expected = render_with_transformers(STYLES[style], messages, **options, **date)
+    assert render(STYLES[style], messages, **options, template_kwargs=date) == expected
 
 
 def test_a_prompt_is_exactly_what_the_template_spells():

@@ -13,6 +13,7 @@ from noria.config.logs import LogOptions
 from noria.config.observing import ObservingOptions
 from noria.config.option import PATH, REAL, SWITCH, WHOLE, Several, check_values, option
 from noria.config.processes import ProcessOptions
+from noria.config.tools import ToolOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,7 @@ class ServerOptions:
     logs: LogOptions = field(default_factory=LogOptions)
     observing: ObservingOptions = field(default_factory=ObservingOptions)
     processes: ProcessOptions = field(default_factory=ProcessOptions)
+    tools: ToolOptions = field(default_factory=ToolOptions)
 
     def __post_init__(self) -> None:
         check_values(self)

@@ -13,15 +13,15 @@ from noria.config.problems import refuse
 _NAMES_IN_VLLM = """
 async-scheduling code-revision compilation-config cpu-offload-gb data-parallel-size
 disable-cascade-attn disable-custom-all-reduce disable-log-stats distributed-executor-backend
-download-dir enable-auto-tool-choice enable-expert-parallel enable-log-outputs enable-lora
+download-dir enable-expert-parallel enable-log-outputs enable-lora
 enable-sleep-mode enable-ssl-refresh enforce-eager exclude-tools-when-tool-choice-none
 hf-config-path hf-overrides hf-token kv-events-config kv-offloading-backend kv-offloading-size
 kv-transfer-config limit-mm-per-prompt load-format log-config-file logits-processors lora-modules
 max-cpu-loras max-lora-rank max-loras
 max-parallel-loading-workers middleware model-impl performance-mode pipeline-parallel-size
-prefix-caching-hash-algo reasoning-parser response-role speculative-config ssl-cert-reqs
-structured-outputs-config swap-space tensor-parallel-size tokenizer-mode tool-call-parser
-tool-parser-plugin tool-server trust-remote-code watchdog-config
+prefix-caching-hash-algo response-role speculative-config ssl-cert-reqs
+structured-outputs-config swap-space tensor-parallel-size tokenizer-mode
+tool-server trust-remote-code watchdog-config
 """
 # What these ask for is always so.
 _MOOT_IN_VLLM = frozenset(("--enable-request-id-headers", "--enable-server-load-tracking"))

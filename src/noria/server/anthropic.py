@@ -9,6 +9,7 @@ from starlette.responses import Response
 from noria.sampling.params import SamplingParams
 from noria.server.answer import answer
 from noria.server.chat_options import template_variables
+from noria.server.chat_reading import Answers
 from noria.server.chat_turn import Chat, begin_chat, encode_chat
 from noria.server.common_fields import check_shared, reply_head
 from noria.server.encoders.anthropic import AnthropicEncoder
@@ -17,6 +18,7 @@ from noria.server.protocol.anthropic_messages import chat_messages
 from noria.server.protocol.body import read_body
 from noria.server.protocol.sampling import sampling_params
 from noria.server.protocol.structured import grammar_of
+from noria.server.protocol.tools import message_tools
 from noria.server.service import Service
 from noria.tokenize.chat_template import ChatOptions
 
@@ -62,7 +64,20 @@ def _sampling(fields: MessagesRequest, service: Service) -> SamplingParams:
 def _chat(service: Service, fields: CountTokensRequest) -> Chat:
     messages = chat_messages(fields.messages, fields.system)
     effort = (fields.output_config or {}).get("effort")
-    variables = template_variables(fields.chat_template_kwargs, effort, service.options.answers)
+    variables = template_variables(
+        fields.chat_template_kwargs, effort, service.options.answers, fields.thinks
+    )
     # A last message by the assistant is the beginning of the answer.
     is_begun = bool(messages) and messages[-1]["role"] == "assistant"
-    return Chat(messages, ChatOptions(continue_final_message=is_begun, template_kwargs=variables))
+    answers = Answers(
+        message_tools(fields.tools, fields.tool_choice), "toolu_", thinking_token_budget=_budget(fields)
+    )
+    options = ChatOptions(continue_final_message=is_begun, template_kwargs=variables)
+    return Chat(messages, options, answers)
+
+
+def _budget(fields: CountTokensRequest) -> int | None:
+    """Tokens of reasoning: what the protocol calls it counts before our own word for it."""
+    own = fields.thinking_token_budget if isinstance(fields, MessagesRequest) else None
+    stated = (fields.thinking or {}).get("budget_tokens") if fields.thinks else None
+    return own if stated is None else stated

@@ -77,11 +77,12 @@ def create_app(
 
     fleet: the API processes that this one belongs to; by itself it is one alone.
     timeline: makes a Chrome trace of the engine's recent steps and requests.
-    Raises ConfigError for a bad file of API keys.
+    Raises ConfigError for a bad file of API keys, and formats of tool calls or reasoning that nobody knows.
     """
     limits = limits or Limits.of(options.limits)
     fleet = fleet or Fleet()
     served = served.with_defaults(options.answers.override_generation_config or {})
+    served = served.with_formats(options.tools)
     traces = traces_of(options.observing, served.name)
     bridge = Bridge(traces.watch(client))
     gate = Gate()

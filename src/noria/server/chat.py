@@ -8,15 +8,17 @@ from starlette.responses import Response
 from noria.sampling.params import SamplingParams
 from noria.server.answer import answer
 from noria.server.chat_options import chat_options
+from noria.server.chat_reading import Answers
 from noria.server.chat_turn import Chat, begin_chat
 from noria.server.common_fields import check_common, reply_head, reply_over
-from noria.server.encoders.chat import ChatEncoder
+from noria.server.encoders.chat import ChatEncoder, ChatWords
 from noria.server.errors import ApiError
 from noria.server.protocol.body import read_body
 from noria.server.protocol.chat import ChatCompletionRequest
 from noria.server.protocol.messages import final_assistant_text, template_messages
 from noria.server.protocol.sampling import sampling_params
 from noria.server.protocol.structured import grammar_of
+from noria.server.protocol.tools import chat_tools
 from noria.server.service import Service
 
 
@@ -28,11 +30,19 @@ async def create_chat_completion(service: Service, request: Request) -> Response
     params = _sampling(fields, service)
     messages = template_messages(fields.messages)
     echoed = final_assistant_text(messages) if fields.echo else ""
-    chat = Chat(messages, chat_options(fields, service.options.answers), bool(fields.add_special_tokens))
+    answers = Answers(
+        chat_tools(fields.tools, fields.tool_choice, fields.parallel_tool_calls),
+        tells_reasoning=fields.include_reasoning is not False,
+        thinking_token_budget=fields.thinking_token_budget,
+    )
+    options = chat_options(fields, service.options.answers)
+    chat = Chat(messages, options, answers, bool(fields.add_special_tokens))
 
     head = reply_head(request, "chatcmpl-", model, fields.request_id)
     turn = await begin_chat(service, request, head.id, chat, params, fields)
-    encoder = ChatEncoder(reply_over(turn, service, fields, head, bool(fields.logprobs)), echoed)
+    finish = "stop" if answers.tools.named is not None else "tool_calls"
+    words = ChatWords(service.options.tools.reasoning_fields, finish)
+    encoder = ChatEncoder(reply_over(turn, service, fields, head, bool(fields.logprobs)), echoed, words)
     return await answer(service, request, fields, turn, encoder)
 
 

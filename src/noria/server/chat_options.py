@@ -10,6 +10,8 @@ from noria.server.errors import ApiError
 from noria.server.protocol.chat import ChatRendering
 from noria.tokenize.chat_template import ChatOptions
 
+_THINKING_VARIABLES = ("enable_thinking", "thinking")  # as templates spell it
+
 
 def chat_options(fields: ChatRendering, answers: AnswerOptions) -> ChatOptions:
     """Raises ApiError for a template that this server does not run, and for documents that are none."""
@@ -24,12 +26,22 @@ def chat_options(fields: ChatRendering, answers: AnswerOptions) -> ChatOptions:
 
 
 def template_variables(
-    stated: Mapping[str, Any] | None, reasoning_effort: str | None, answers: AnswerOptions
+    stated: Mapping[str, Any] | None,
+    reasoning_effort: str | None,
+    answers: AnswerOptions,
+    thinks: bool | None = None,
 ) -> dict[str, Any]:
-    """What a request states, over what the server's operator does."""
+    """What a request states, over what the server's operator does.
+
+    thinks: whether the model shall reason before it answers; None leaves it to the effort, without one to the model.
+    """
     variables = {**(answers.default_chat_template_kwargs or {}), **(stated or {})}
     if reasoning_effort is not None:
         variables.setdefault("reasoning_effort", reasoning_effort)
+        thinks = reasoning_effort != "none" if thinks is None else thinks
+    if thinks is not None:
+        for name in _THINKING_VARIABLES:
+            variables.setdefault(name, thinks)
     return variables
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from starlette.requests import Request
 
 from noria.config.errors import RequestError
 from noria.sampling.params import SamplingParams
+from noria.server.chat_reading import PLAIN_ANSWERS, Answers, check_answers, plan_chat
 from noria.server.errors import ApiError
 from noria.server.protocol.fields import SharedFields
 from noria.server.protocol.prompts import Truncation
@@ -26,11 +27,13 @@ _MESSAGES = "messages"  # how those who render blame them
 class Chat:
     """A chat, whatever protocol it was asked in.
 
-    messages: as chat templates take them. field: what the protocol calls them, to blame it by.
+    messages: as chat templates take them. answers: what is asked of what comes back.
+    field: what the protocol calls the messages, to blame it by.
     """
 
     messages: Sequence[Mapping[str, Any]]
     options: ChatOptions
+    answers: Answers = PLAIN_ANSWERS
     add_special_tokens: bool = False
     field: str = _MESSAGES
 
@@ -38,7 +41,9 @@ class Chat:
 async def encode_chat(service: Service, chat: Chat) -> tuple[int, ...]:
     """The prompt's token ids. Raises ApiError, or RequestError as the template does."""
     try:
-        prompt = await service.encode_chat(chat.messages, chat.options, chat.add_special_tokens)
+        shown = [tool.definition for tool in chat.answers.tools.shown]
+        options = replace(chat.options, tools=shown or None)
+        prompt = await service.encode_chat(chat.messages, options, chat.add_special_tokens)
     except (ApiError, RequestError) as error:
         raise _in_words_of(chat, error) from None
     if not prompt:
@@ -59,14 +64,16 @@ async def begin_chat(
     params: without max_tokens the message may take what the context leaves.
     Raises ApiError, RequestError or EngineError before anything is sent.
     """
+    check_answers(chat.answers, service.served.formats)
     max_model_len = service.served.max_model_len
     num_output = 1 if params.max_tokens is None else params.max_tokens
     truncation = Truncation.of(fields.truncate_prompt_tokens, fields.truncation_side)
     prompt = truncation.apply(await encode_chat(service, chat), max_model_len - num_output)
-    fitted = fit_to_context(params, len(prompt), max_model_len, chat.field)
+    planned = plan_chat(prompt, params, chat.answers, service.served.formats, service.served.tokenizer)
+    fitted = fit_to_context(planned.params, len(planned.prompt), max_model_len, chat.field)
     request_id = service.engine_request_id(reply_id)
     terms = terms_of(request, fields, service.options.request_timeout)
-    return await service.begin(TurnRequest(request_id, (prompt,), (fitted,), terms))
+    return await service.begin(TurnRequest(request_id, (planned.prompt,), (fitted,), terms, planned.reading))
 
 
 def _in_words_of(chat: Chat, error: ApiError | RequestError) -> ApiError | RequestError:

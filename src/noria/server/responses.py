@@ -10,6 +10,7 @@ from starlette.responses import Response
 from noria.sampling.params import SamplingParams
 from noria.server.answer import answer
 from noria.server.chat_options import template_variables
+from noria.server.chat_reading import Answers
 from noria.server.chat_turn import Chat, begin_chat
 from noria.server.common_fields import check_shared, reply_head
 from noria.server.encoders.reply import Reply, ReplyOptions
@@ -20,6 +21,7 @@ from noria.server.protocol.response_input import input_messages
 from noria.server.protocol.responses import ResponsesRequest, check_fields
 from noria.server.protocol.sampling import sampling_params
 from noria.server.protocol.structured import grammar_of
+from noria.server.protocol.tools import response_tools
 from noria.server.service import Service
 from noria.tokenize.chat_template import ChatOptions
 
@@ -34,7 +36,9 @@ async def create_response(service: Service, request: Request) -> Response:
     effort = (fields.reasoning or {}).get("effort")
     variables = template_variables(fields.chat_template_kwargs, effort, service.options.answers)
     messages = input_messages(fields.input, fields.instructions)
-    chat = Chat(messages, ChatOptions(template_kwargs=variables), field="input")
+    tools = response_tools(fields.tools, fields.tool_choice, fields.parallel_tool_calls)
+    answers = Answers(tools, thinking_token_budget=fields.thinking_token_budget)
+    chat = Chat(messages, ChatOptions(template_kwargs=variables), answers, field="input")
 
     head = reply_head(request, "resp_", model)
     turn = await begin_chat(service, request, head.id, chat, params, fields)
@@ -42,7 +46,8 @@ async def create_response(service: Service, request: Request) -> Response:
         cached_tokens=service.options.enable_prompt_tokens_details, logprobs=fields.wants_logprobs
     )
     names = TokenNames(service.served.tokenizer, service.options.answers.return_tokens_as_token_ids)
-    encoder = ResponsesEncoder(Reply(turn, head, options, names), _settings(fields, params))
+    reply, settings = Reply(turn, head, options, names), _settings(fields, params)
+    encoder = ResponsesEncoder(reply, settings, fields.wants_sealed_reasoning)
     return await answer(service, request, fields, turn, encoder)
 
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from noria.config.errors import ConfigError, RequestError
+from noria.config.tools import ToolOptions
 from noria.sampling.defaults import RECOMMENDABLE, params_over_defaults
 from noria.server.errors import model_not_found
+from noria.server.formats import UNKNOWN_FORMATS, Formats
 from noria.tokenize.tokenizer import Tokenizer
 
 
@@ -22,6 +24,7 @@ class ServedModel:
     generation_defaults: by request field (temperature, top_p, top_k, min_p, repetition_penalty): what holds
         where a request states nothing; from the model's generation_config.json.
     cache_labels: settings of the KV cache, for `cache_config_info`.
+    formats: how it writes tool calls and reasoning.
     seed: draws the seeds of requests that state none; None draws them from the system.
     """
 
@@ -33,6 +36,7 @@ class ServedModel:
     created: int = 0
     generation_defaults: Mapping[str, Any] = field(default_factory=dict)
     cache_labels: Mapping[str, str] = field(default_factory=dict)
+    formats: Formats = UNKNOWN_FORMATS
     seed: int | None = None
 
     @property
@@ -61,6 +65,10 @@ class ServedModel:
         except RequestError as error:
             raise ConfigError(f"override_generation_config: {error}") from None
         return replace(self, generation_defaults=defaults)
+
+    def with_formats(self, options: ToolOptions) -> ServedModel:
+        """The same with the formats that these options name. Raises ConfigError for one that nobody knows."""
+        return replace(self, formats=Formats.of(options, self.tokenizer))
 
     def card(self, name: str) -> dict[str, Any]:
         """An entry of /v1/models."""

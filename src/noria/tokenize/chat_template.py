@@ -14,6 +14,7 @@ from noria.config.errors import RequestError
 from noria.tokenize.continuation import Continuation
 from noria.tokenize.messages import ContentFormat, prepare_messages
 from noria.tokenize.template_dialect import CompiledTemplate, TemplateRefusal, build_environment
+from noria.tokenize.tool_text import spelt_out
 
 MAX_PROMPT_CHARACTERS = 16 * 2**20
 MAX_ERROR_CHARACTERS = 500
@@ -33,7 +34,8 @@ class ChatOptions:
     add_generation_prompt: end with the beginning of the assistant's turn; None means yes, unless the final
         message is continued.
     continue_final_message: end exactly at the final message's text, so that the model goes on with it.
-    tools, documents: JSON-like objects, as the template expects them.
+    tools, documents: JSON-like objects, as the template expects them. A template that knows of no tools gets them,
+        and what messages tell of calls, as text.
     chat_template: a name among the model's templates, or a Jinja source; None takes the model's own.
     template_kwargs: further variables of the template.
     """
@@ -77,6 +79,11 @@ class ChatTemplates:
         """Of the template that is used unless another is asked for."""
         return self._templates.get("default")
 
+    @property
+    def tool_source(self) -> str | None:
+        """Of the template that is used for chats with tools."""
+        return self._templates.get("tool_use", self.default_source)
+
     def render(self, messages: Sequence[Mapping[str, Any]], options: ChatOptions) -> str:
         """The prompt for these messages.
 
@@ -96,6 +103,8 @@ class ChatTemplates:
                 "chat_template_kwargs",
             )
         template = self._compile(self._source(options))
+        if messages and not template.takes_tools:
+            messages = spelt_out(messages, options.tools)
         prepared = prepare_messages(messages, self._content or template.content_format)
         if not options.continue_final_message:
             begins_turn = options.add_generation_prompt is not False

@@ -64,13 +64,15 @@ def _to_json(
 class CompiledTemplate:
     template: jinja2.Template
     content_format: ContentFormat
+    takes_tools: bool
 
     @classmethod
     def of(cls, environment: jinja2.Environment, source: str) -> CompiledTemplate:
         """Raises jinja2.TemplateSyntaxError, and whatever else the compiler meets."""
         tree = environment.parse(source)
         content_format = _read_content_format(tree)  # before compiling, which may rewrite the tree
-        return cls(environment.from_string(tree), content_format)
+        takes_tools = any(name.name == "tools" for name in tree.find_all(nodes.Name))
+        return cls(environment.from_string(tree), content_format, takes_tools)
 
     def render(self, variables: Mapping[str, Any], max_characters: int) -> str | None:
         """The output; None once it is longer than max_characters."""

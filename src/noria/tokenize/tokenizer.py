@@ -116,6 +116,11 @@ class Tokenizer:
         return self._chat_templates.default_source
 
     @property
+    def tool_template(self) -> str | None:
+        """The source of the template that chats with tools are rendered with."""
+        return self._chat_templates.tool_source
+
+    @property
     def has_chat_template(self) -> bool:
         """Whether chats can be rendered without a template in the request."""
         return bool(self._chat_templates.names)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, WithJsonSchema
@@ -18,7 +17,8 @@ from noria.server.protocol.unsupported import (
 )
 
 _REFUSED = REFUSED_BY_OTHERS | {"mcp_servers", "container", "output_format", "stop", "top_logprobs"}
-_THINKING = ("enabled", "disabled", "adaptive")
+_THINKING = {"enabled": True, "disabled": False, "adaptive": None}
+_MIN_BUDGET = 1024  # tokens; the protocol's own bound
 
 
 class CountTokensRequest(SharedFields):
@@ -36,11 +36,17 @@ class CountTokensRequest(SharedFields):
     output_config: dict[str, Any] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
+    @property
+    def thinks(self) -> bool | None:
+        """Whether the model shall reason; None: as it likes."""
+        return _THINKING[self.thinking["type"]] if self.thinking is not None else None
+
 
 class MessagesRequest(CountTokensRequest):
     """A request for the next message."""
 
     max_tokens: Whole
+    thinking_token_budget: Whole | None = None
     stop: list[Any] | None = Field(None, alias="stop_sequences")
 
 
@@ -51,27 +57,26 @@ def check_fields(fields: CountTokensRequest) -> None:
         raise ApiError(
             f"temperature must be at least 0 and at most 1, got {fields.temperature:g}", param="temperature"
         )
-    _check_tools(fields)
-    _check_thinking(fields.thinking)
+    _check_thinking(fields)
     output = fields.output_config or {}
     if not isinstance(output.get("effort"), (str, type(None))):
         raise ApiError("output_config.effort must be a string", param="output_config")
 
 
-def _check_tools(fields: CountTokensRequest) -> None:
-    choice = fields.tool_choice.get("type") if fields.tool_choice is not None else None
-    if choice not in (None, "none", "auto") and not fields.tools:
-        raise ApiError("When using `tool_choice`, `tools` must be set.", param="tool_choice")
-    if fields.tools and choice != "none":
-        raise unsupported("tools")
-
-
-def _check_thinking(thinking: Mapping[str, Any] | None) -> None:
-    kind = thinking.get("type") if thinking is not None else "disabled"
-    if kind not in _THINKING:
+def _check_thinking(fields: CountTokensRequest) -> None:
+    thinking = fields.thinking
+    if thinking is None:
+        return
+    if thinking.get("type") not in _THINKING:
         raise ApiError(f"thinking.type must be one of {', '.join(_THINKING)}", param="thinking")
-    if kind == "enabled":  # "adaptive" leaves it to the model whether it thinks
+    budget = thinking.get("budget_tokens")
+    if thinking["type"] != "enabled" or budget is None:
+        return
+    most = fields.max_tokens if isinstance(fields, MessagesRequest) else None
+    is_whole = isinstance(budget, int) and not isinstance(budget, bool)
+    if not is_whole or budget < _MIN_BUDGET or (most is not None and budget >= most):
         raise ApiError(
-            'This server does not support `thinking` of type "enabled"; leave it out or disable it.',
+            f"thinking.budget_tokens must be a whole number, at least {_MIN_BUDGET} and below max_tokens"
+            + (f" ({most})" if most is not None else ""),
             param="thinking",
         )

@@ -27,5 +27,10 @@ class ChatCompletionRequest(ChatRendering, GenerationFields):
     # Checked by protocol.messages, which stops at the first fault and says where it is.
     messages: Annotated[Any, WithJsonSchema(MESSAGES_SCHEMA)]
     max_completion_tokens: Whole | None = None
+    tools: list[Any] | None = None
+    tool_choice: Text | dict[str, Any] | None = None
+    parallel_tool_calls: Switch | None = None
+    include_reasoning: Switch | None = None
+    thinking_token_budget: Whole | None = None
     logprobs: Switch | None = None
     top_logprobs: Whole | None = None

@@ -139,6 +139,8 @@ def _check_fields(message: dict[str, Any], where: str) -> None:
             raise ApiError(
                 f"{where}.tool_calls[{i}] must be an object with a function that has a name", param="messages"
             )
+        if not isinstance(function.get("arguments", ""), (str, dict, type(None))):
+            raise ApiError(f"{where}.tool_calls[{i}].function.arguments must be JSON text", param="messages")
 
 
 def _take_thinking_out(message: dict[str, Any]) -> None:

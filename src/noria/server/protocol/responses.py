@@ -18,11 +18,11 @@ from noria.server.protocol.unsupported import (
 )
 
 INCLUDE_LOGPROBS = "message.output_text.logprobs"
-# What a reply can be asked to hold besides. Of the others there is nothing to tell where no tool ran and nothing
-# was reasoned.
+_INCLUDE_SEALED = "reasoning.encrypted_content"
+# What a reply can be asked to hold besides. Of the others there is nothing to tell where the server runs no tools.
 _INCLUDABLE = (
     INCLUDE_LOGPROBS,
-    "reasoning.encrypted_content",
+    _INCLUDE_SEALED,
     "file_search_call.results",
     "web_search_call.results",
     "web_search_call.action.sources",
@@ -62,6 +62,8 @@ class ResponsesRequest(SharedFields):
     tools: list[Any] | None = None
     tool_choice: Text | dict[str, Any] | None = None
     parallel_tool_calls: Switch | None = None
+    max_tool_calls: Whole | None = None  # of tools that servers run; there are none here
+    thinking_token_budget: Whole | None = None
     truncation: Text | None = None
     store: Switch | None = None  # whatever it says, nothing is kept, and the reply says so
     chat_template_kwargs: dict[str, Any] | None = None
@@ -74,6 +76,10 @@ class ResponsesRequest(SharedFields):
     @property
     def wants_logprobs(self) -> bool:
         return INCLUDE_LOGPROBS in (self.include or ())
+
+    @property
+    def wants_sealed_reasoning(self) -> bool:
+        return _INCLUDE_SEALED in (self.include or ())
 
 
 def check_fields(fields: ResponsesRequest) -> None:
@@ -90,17 +96,11 @@ def check_fields(fields: ResponsesRequest) -> None:
         raise ApiError("stream_options goes with `stream: true` only", param="stream_options")
     if fields.truncation not in _TRUNCATIONS:
         raise ApiError("truncation must be auto or disabled", param="truncation")
-    _check_tools(fields)
     _check_reasoning(fields.reasoning or {})
     _check_include(fields)
     _check_metadata(fields.metadata or {})
 
 
-def _check_tools(fields: ResponsesRequest) -> None:
-    if fields.tool_choice not in (None, "none", "auto") and not fields.tools:
-        raise ApiError("When using `tool_choice`, `tools` must be set.", param="tool_choice")
-    if fields.tools and fields.tool_choice != "none":
-        raise unsupported("tools")
 
 
 def _check_reasoning(reasoning: Mapping[str, Any]) -> None:

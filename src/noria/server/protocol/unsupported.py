@@ -47,6 +47,8 @@ REFUSED_BY_OTHERS_UNLESS: Mapping[str, tuple[Any, ...]] = {
     "n": (None, 1),
     "length_penalty": (None, 1),
     "add_generation_prompt": (None, True),
+    "include_reasoning": (None, True),
+    "parallel_tool_calls": (None, True),
 }
 
 # Not refused beside a choice of "none": they are not shown to the model then. (Functions are tools' old name.)

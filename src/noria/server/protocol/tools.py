@@ -1,0 +1,165 @@
+"""The tools of a request, and its choice among them, in the words of each protocol."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from noria.server.errors import ApiError
+from noria.server.tool_use import NO_TOOLS, Choice, Tool, ToolUse
+
+logger = logging.getLogger("noria.server")
+
+MAX_TOOLS = 1024
+_MAX_NAME = 256  # characters
+_CHOICES = {choice.value: choice for choice in (Choice.NONE, Choice.AUTO, Choice.REQUIRED)}
+_MESSAGES_CHOICES = {"none": Choice.NONE, "auto": Choice.AUTO, "any": Choice.REQUIRED, "tool": Choice.NAMED}
+
+
+def chat_tools(tools: Any, choice: Any, parallel: bool | None) -> ToolUse:
+    """Of Chat Completions: {"type": "function", "function": {"name", "description", "parameters", "strict"}}."""
+    found = [_nested(tool, f"tools[{i}]") for i, tool in enumerate(_listed(tools))]
+    return _chosen(found, choice, parallel, lambda stated: _named_within(stated, "function"))
+
+
+def response_tools(tools: Any, choice: Any, parallel: bool | None) -> ToolUse:
+    """Of Responses: {"type": "function", "name", "description", "parameters", "strict"}."""
+    found = [_flat(tool, f"tools[{i}]") for i, tool in enumerate(_listed(tools))]
+    return _chosen([tool for tool in found if tool is not None], choice, parallel, lambda stated: stated)
+
+
+def message_tools(tools: Any, choice: Any) -> ToolUse:
+    """Of Messages: {"name", "description", "input_schema"}."""
+    found = [_of_messages(tool, f"tools[{i}]") for i, tool in enumerate(_listed(tools))]
+    choice = {} if choice is None else choice
+    kind = _MESSAGES_CHOICES.get(choice.get("type", "auto"))
+    if kind is None:
+        raise ApiError(f"tool_choice.type must be one of {', '.join(_MESSAGES_CHOICES)}", param="tool_choice")
+    is_parallel = choice.get("disable_parallel_tool_use") is not True
+    named = _name(choice, "tool_choice") if kind is Choice.NAMED else None
+    return _checked(ToolUse(_distinct(found), kind, named, is_parallel), is_stated=kind is not Choice.AUTO)
+
+
+def _listed(tools: Any) -> list[Any]:
+    listed = tools or []
+    if len(listed) > MAX_TOOLS:
+        raise _fault(f"tools must hold at most {MAX_TOOLS}, got {len(listed)}")
+    return list(listed)
+
+
+def _nested(tool: Any, where: str) -> Tool:
+    if _kind(tool, where) != "function":
+        raise _fault(f"{where} is of the type {tool['type']!r:.80}; this server supports functions")
+    if not isinstance(tool.get("function"), dict):
+        raise _fault(f"{where}.function must be an object")
+    return _tool(tool["function"], "parameters", f"{where}.function")
+
+
+def _flat(tool: Any, where: str) -> Tool | None:
+    kind = _kind(tool, where)
+    if kind == "web_search" and "external_web_access" in tool:
+        logger.info("a tool of the type web_search is left out: nothing here can search")
+        return None
+    if kind != "function":
+        raise _fault(f"{where} is of the type {kind!r:.80}; this server supports functions")
+    return _tool(tool, "parameters", where)
+
+
+def _of_messages(tool: Any, where: str) -> Tool:
+    if not isinstance(tool, dict):
+        raise _fault(f"{where} must be an object")
+    if tool.get("type") not in (None, "custom"):
+        raise _fault(
+            f"{where} is of the type {tool['type']!r:.80}; this server supports tools of its clients"
+        )
+    return _tool(tool, "input_schema", where)
+
+
+def _kind(tool: Any, where: str) -> str:
+    if not isinstance(tool, dict) or not isinstance(tool.get("type"), str):
+        raise _fault(f"{where} must be an object with a type")
+    return str(tool["type"])
+
+
+def _tool(stated: Mapping[str, Any], schema: str, where: str) -> Tool:
+    name = _name(stated, where)
+    parameters = stated.get(schema)
+    if not isinstance(parameters, (dict, type(None))):
+        raise _fault(f"{where}.{schema} must be an object, a JSON schema")
+    if not isinstance(stated.get("description"), (str, type(None))):
+        raise _fault(f"{where}.description must be a string")
+    parameters = parameters or {"type": "object", "properties": {}}
+    function = {"name": name, "description": stated.get("description") or "", "parameters": parameters}
+    return Tool(name, parameters, {"type": "function", "function": function})
+
+
+def _name(stated: Mapping[str, Any], where: str) -> str:
+    name = stated.get("name")
+    if not isinstance(name, str) or not 0 < len(name) <= _MAX_NAME:
+        raise ApiError(f"{where}.name must have 1 to {_MAX_NAME} characters", param=where.partition("[")[0])
+    return name
+
+
+def _distinct(tools: Iterable[Tool]) -> tuple[Tool, ...]:
+    found: dict[str, Tool] = {}
+    for tool in tools:
+        if tool.name in found:
+            raise _fault(f"tools holds two that are called {tool.name!r:.100}")
+        found[tool.name] = tool
+    return tuple(found.values())
+
+
+def _chosen(tools: list[Tool], choice: Any, parallel: bool | None, function_of: Any) -> ToolUse:
+    use = ToolUse(_distinct(tools), Choice.AUTO, None, parallel is not False)
+    if choice is None:
+        return _checked(use, is_stated=False)
+    if isinstance(choice, str):
+        if choice not in _CHOICES:
+            raise ApiError(
+                f"tool_choice must be one of {', '.join(_CHOICES)}, or name a function", param="tool_choice"
+            )
+        return _checked(replace(use, choice=_CHOICES[choice]), is_stated=True)
+    if choice.get("type") == "allowed_tools":
+        return _checked(_allowed(use, choice, function_of), is_stated=True)
+    if choice.get("type") != "function":
+        raise ApiError("tool_choice must be of the type function or allowed_tools", param="tool_choice")
+    named = _name(function_of(choice), "tool_choice")
+    return _checked(replace(use, choice=Choice.NAMED, named=named), is_stated=True)
+
+
+def _allowed(use: ToolUse, choice: Mapping[str, Any], function_of: Any) -> ToolUse:
+    """{"mode": "auto" | "required", "tools": [...]}, of which Chat Completions make an object of its own."""
+    stated = choice.get("allowed_tools", choice)
+    tools = stated.get("tools") if isinstance(stated, Mapping) else None
+    mode = _CHOICES.get(str(stated.get("mode"))) if isinstance(stated, Mapping) else None
+    if not isinstance(tools, list) or mode not in (Choice.AUTO, Choice.REQUIRED):
+        raise ApiError("tool_choice must have a mode, auto or required, and tools", param="tool_choice")
+    names = [_name(function_of(tool) if isinstance(tool, dict) else {}, "tool_choice") for tool in tools]
+    unknown = sorted(set(names) - use.schemas.keys())
+    if unknown:
+        raise ApiError(f"tool_choice allows {unknown[0]!r:.100}, which is not in tools", param="tool_choice")
+    return replace(use, tools=tuple(tool for tool in use.tools if tool.name in names), choice=mode)
+
+
+def _named_within(stated: Mapping[str, Any], member: str) -> Mapping[str, Any]:
+    inner = stated.get(member)
+    if not isinstance(inner, Mapping):
+        raise ApiError(f"tool_choice.{member} must be an object with a name", param="tool_choice")
+    return inner
+
+
+def _checked(use: ToolUse, is_stated: bool) -> ToolUse:
+    """is_stated: the request says something of its choice."""
+    if not use.tools:
+        if is_stated and use.choice is not Choice.NONE:
+            raise ApiError("When using `tool_choice`, `tools` must be set.", param="tool_choice")
+        return NO_TOOLS
+    if use.named is not None and use.named not in use.schemas:
+        raise ApiError(f"tool_choice names {use.named!r:.100}, which is not in tools", param="tool_choice")
+    return use
+
+
+def _fault(message: str) -> ApiError:
+    return ApiError(message, param="tools")
