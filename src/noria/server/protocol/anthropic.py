@@ -13,7 +13,6 @@ from noria.server.protocol.unsupported import (
     REFUSED_BY_OTHERS,
     REFUSED_BY_OTHERS_UNLESS,
     refuse_or_pass_over,
-    unsupported,
 )
 
 _REFUSED = REFUSED_BY_OTHERS | {"mcp_servers", "container", "output_format", "stop", "top_logprobs"}

@@ -101,8 +101,6 @@ def check_fields(fields: ResponsesRequest) -> None:
     _check_metadata(fields.metadata or {})
 
 
-
-
 def _check_reasoning(reasoning: Mapping[str, Any]) -> None:
     if not isinstance(reasoning.get("effort"), (str, type(None))):
         raise ApiError("reasoning.effort must be a string", param="reasoning.effort")

@@ -27,6 +27,7 @@ def chat_tools(tools: Any, choice: Any, parallel: bool | None) -> ToolUse:
 def response_tools(tools: Any, choice: Any, parallel: bool | None) -> ToolUse:
     """Of Responses: {"type": "function", "name", "description", "parameters", "strict"}."""
     found = [_flat(tool, f"tools[{i}]") for i, tool in enumerate(_listed(tools))]
+    choice = None if choice == "auto" else choice  # the protocol's own default, with tools or without
     return _chosen([tool for tool in found if tool is not None], choice, parallel, lambda stated: stated)
 
 
