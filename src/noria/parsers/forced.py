@@ -16,12 +16,17 @@ _COMPOSED = frozenset(
     ("$ref", "anyOf", "oneOf", "allOf", "patternProperties")
 )  # what is named may be elsewhere
 
+# How the grammar has it written: on one line. A model left to choose its space may choose nothing else.
+_WRITTEN = {
+    "x-guidance": {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "},
+}
+
 Tools = Mapping[str, Mapping[str, Any]]  # by name, the schema of the arguments
 
 
 def named_schema(parameters: Mapping[str, Any]) -> str:
     """The JSON schema of an answer that is the arguments of one certain tool."""
-    return json.dumps(_object_schema(parameters))
+    return json.dumps({**_object_schema(parameters), **_WRITTEN})
 
 
 def required_schema(tools: Tools, is_parallel: bool) -> str:
@@ -37,7 +42,7 @@ def required_schema(tools: Tools, is_parallel: bool) -> str:
     }
     if not is_parallel:
         listed["maxItems"] = 1
-    return json.dumps(listed)
+    return json.dumps({**listed, **_WRITTEN})
 
 
 def _call_schema(name: str, place: int) -> dict[str, Any]:
