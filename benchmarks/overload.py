@@ -218,21 +218,44 @@ async def send(port: int, shot: Shot, told_s: float | None, patience_s: float) -
     head = f"POST /v1/completions HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: application/json\r\n{stated}"
     message = f"{head}Content-Length: {len(content)}\r\nConnection: close\r\n\r\n".encode() + content
     start_s = time.perf_counter()
-    try:
-        answer = await asyncio.wait_for(_exchange(port, message), patience_s + (0.5 if told_s else 0.0))
-    except (asyncio.TimeoutError, OSError):
-        return Outcome(0, time.perf_counter() - start_s)
+    answer = await _exchange(port, message, patience_s + (0.5 if told_s else 0.0))
     status = int(answer.split(b" ", 2)[1]) if answer.startswith(b"HTTP/1.1 ") else 0
     return Outcome(status, time.perf_counter() - start_s)
 
 
-async def _exchange(port: int, message: bytes) -> bytes:
-    reader, writer = await asyncio.open_connection(HOST, port)
+class _Answer(asyncio.Protocol):
+    """Gathers what comes until the other side closes.
+
+    The client takes from the server's processors: no streams, no task for a timeout.
+    """
+
+    def __init__(self, whole: asyncio.Future[bytes]) -> None:
+        self._whole = whole
+        self._parts: list[bytes] = []
+
+    def data_received(self, data: bytes) -> None:
+        self._parts.append(data)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self._whole.done():
+            self._whole.set_result(b"".join(self._parts) if error is None else b"")
+
+
+async def _exchange(port: int, message: bytes, patience_s: float) -> bytes:
+    """The whole answer; nothing where there was none in time."""
+    loop = asyncio.get_running_loop()
+    whole: asyncio.Future[bytes] = loop.create_future()
+    timer = loop.call_later(patience_s, lambda: whole.done() or whole.set_result(b""))
     try:
-        writer.write(message)
-        return await reader.read(-1)
+        transport, _ = await loop.create_connection(lambda: _Answer(whole), HOST, port)
+    except OSError:
+        return b""
+    try:
+        transport.write(message)
+        return await whole
     finally:
-        writer.close()
+        timer.cancel()
+        transport.close()
 
 
 def point_of(load: float, arriving: Sequence[Shot], outcomes: Sequence[Outcome], plan: Plan) -> Point:
