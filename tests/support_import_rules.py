@@ -34,6 +34,7 @@ _PARAMS = (
     "noria.sampling.params",
     "noria.sampling.grammar",
     "noria.sampling.defaults",
+    "noria.sampling.rule",
     "noria.sampling.validate",
 )
 _PLAIN_CORE = ("noria.core.plan", "noria.core.outputs")
@@ -62,6 +63,7 @@ ROOMS = {
             "noria.kernels",
             "noria.loaders",
             "noria.models",
+            "noria.rules",
             "noria.runner",
             "noria.structured",
         ),
@@ -91,7 +93,7 @@ ROOMS = {
     ),
     "rules": Row(
         "decoding rules of a user, each in a process of its own",
-        may=(_CONFIG, "noria.sampling.rule", "noria.sampling.token_masks", "noria.tokenize"),
+        may=(_CONFIG, "noria.sampling", "noria.tokenize", "noria.structured.api"),
         never=("noria.core.scheduler", "noria.runner", "noria.models", "noria.server"),
     ),
     "loaders": Row("name maps belong to the model", may=(_CONFIG,), never=("noria.models", "noria.runner")),

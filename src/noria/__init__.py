@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from noria.offline.llm import LLM
     from noria.offline.outputs import CompletionOutput, RequestOutput
     from noria.sampling.params import SamplingParams
+    from noria.sampling.rule import Rule
 
 __version__ = "0.1.0"
 
@@ -19,6 +20,7 @@ _HOMES = {
     "CompletionOutput": "noria.offline.outputs",
     "RequestOutput": "noria.offline.outputs",
     "SamplingParams": "noria.sampling.params",
+    "Rule": "noria.sampling.rule",
     "ConfigError": "noria.config.errors",
     "EngineError": "noria.config.errors",
     "ModelError": "noria.config.errors",
@@ -35,6 +37,7 @@ __all__ = [
     "NoriaError",
     "RequestError",
     "RequestOutput",
+    "Rule",
     "SamplingParams",
 ]
 

@@ -278,6 +278,25 @@ class ThreadOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class RuleOptions:
+    """What decoding rules of installed packages may take."""
+
+    TITLE: ClassVar[str] = "Decoding rules"
+
+    rule_time_limit_s: float = option(
+        1.0,
+        "Seconds that the decoding rules of a step may take, all together. A rule that takes longer has its process "
+        "ended and its request fails. Others in the batch are held up by it for no longer than that, once.",
+        REAL,
+        low=0,
+        low_is_open=True,
+    )
+
+    def __post_init__(self) -> None:
+        check_values(self)
+
+
+@dataclass(frozen=True, slots=True)
 class EngineOptions:
     """Everything asked of an engine. `from_mapping(EngineOptions, {...})` makes one from flat names."""
 
@@ -286,3 +305,4 @@ class EngineOptions:
     scheduler: SchedulerOptions = field(default_factory=SchedulerOptions)
     threads: ThreadOptions = field(default_factory=ThreadOptions)
     pooling: PoolingOptions = field(default_factory=PoolingOptions)
+    rules: RuleOptions = field(default_factory=RuleOptions)

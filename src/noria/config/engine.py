@@ -102,3 +102,4 @@ class EngineConfig:
     seed: int  # draws the seeds of requests that state none
     queue: QueueConfig = QueueConfig()
     quantization: str = "none"  # none | w8 | w4: what weights are rounded to at load
+    rule_time_limit_s: float = 1.0  # for the decoding rules of a step

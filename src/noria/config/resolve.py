@@ -93,6 +93,7 @@ def resolve(
         num_threads=asked.threads.num_threads or hardware.num_cpus,
         quantization=asked.model.quantization,
         seed=asked.model.seed,
+        rule_time_limit_s=asked.rules.rule_time_limit_s,
     )
     choices = explain_choices(asked, hardware, settled.goal, sizing, config)
     memory = _memory_table(settled.demand, hardware, sizing)

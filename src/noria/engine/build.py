@@ -36,9 +36,12 @@ from noria.kernels.select import ChosenBackend, Wanted, choose_backend, load_bac
 from noria.models.build import build_model, cache_shape
 from noria.models.footprint import footprint, packed_footprint
 from noria.models.stored import StoredModel
+from noria.rules.api import ModelFacts
+from noria.rules.constraints import RuleConstraints
 from noria.runner.runner import ModelRunner
 from noria.structured.api import Constraints
 from noria.structured.grammars import GrammarConstraints
+from noria.structured.joined import JoinedConstraints
 from noria.structured.wire import Setup
 
 log = logging.getLogger(__name__)
@@ -53,7 +56,7 @@ class LoadedEngine:
 
     runner: Runner
     resolved: Resolved
-    tokenizer: TokenizerSpec
+    constraints: Constraints
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +95,10 @@ def load_engine(
     )
     model = build_model(stored, backend, config.scheduler.max_model_len)
     checkpoint.close()
-    runner = ModelRunner(model, config.model.eos_token_ids, config.cache.block_size)
-    return LoadedEngine(runner, resolved, opened.tokenizer)
+    rules = _rules(config, opened.tokenizer)
+    runner = ModelRunner(model, config.model.eos_token_ids, config.cache.block_size, rules)
+    constraints = JoinedConstraints(_grammars(config.model, opened.tokenizer), rules)
+    return LoadedEngine(runner, resolved, constraints)
 
 
 def start_engine(
@@ -113,8 +118,7 @@ def start_engine(
         resolved = settle_step(resolved, time_steps(runner, MonotonicClock(), resolved.config))
     if queue is not None:
         resolved = settle_queue(resolved, queue)
-    constraints = _constraints(resolved.config.model, loaded.tokenizer)
-    make = loop_factory(resolved.config, runner, constraints)
+    make = loop_factory(resolved.config, runner, loaded.constraints)
     client = InProcessClient(make, resolved.config, on_stats, on_crowd)
     return Engine(client, resolved)
 
@@ -169,12 +173,22 @@ def _footprint(backend: str, stored: StoredModel, formats: Formats, kv: str) -> 
     return footprint(stored.config, formats.dtype, kv_dtype)
 
 
-def _constraints(model: ModelConfig, tokenizer: TokenizerSpec) -> Constraints:
+def _grammars(model: ModelConfig, tokenizer: TokenizerSpec) -> Constraints:
     def setup() -> Setup:
-        eos_token_ids = tuple(i for i in model.eos_token_ids if 0 <= i < model.vocab_size)
-        return Setup(tokenizer, model.vocab_size, eos_token_ids)
+        return Setup(tokenizer, model.vocab_size, _end_token_ids(model))
 
     return GrammarConstraints(setup, model.vocab_size, model.eos_token_ids)
+
+
+def _rules(config: EngineConfig, tokenizer: TokenizerSpec) -> RuleConstraints:
+    model = config.model
+    facts = ModelFacts(model.vocab_size, _end_token_ids(model), tokenizer)
+    return RuleConstraints(facts, config.rule_time_limit_s)
+
+
+def _end_token_ids(model: ModelConfig) -> tuple[int, ...]:
+    """Those that can be sampled: some checkpoints name others."""
+    return tuple(i for i in model.eos_token_ids if 0 <= i < model.vocab_size)
 
 
 def loop_factory(

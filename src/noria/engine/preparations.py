@@ -79,7 +79,7 @@ class Preparations:
         with self._lock:
             if len(self._waiting) >= MAX_WAITING:
                 raise OverloadError(
-                    f"{MAX_WAITING} requests wait for their grammars to be read.",
+                    f"{MAX_WAITING} requests wait for their grammars or decoding rules to be read.",
                     Refusal.QUEUED_REQUESTS,
                     _RETRY_AFTER_S,
                 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from itertools import islice
@@ -12,6 +12,7 @@ import numpy as np
 from noria.core.plan import Failure, Pooled, PromptLogprobs, Sampled, StepResult, TokenLogprobs
 from noria.kernels.batch import Outputs
 from noria.kernels.ops import SampledRequest, Sampler
+from noria.runner.adjusting import Adjuster
 from noria.sampling.logprobs import Asked
 from noria.sampling.nonfinite import SamplingFault
 from noria.sampling.params import SamplingParams
@@ -27,10 +28,13 @@ class Reader:
     failures: by request id, why it failed. Tokens are sampled for all requests at once, by `result`.
     """
 
-    def __init__(self, outputs: Outputs, sampler: Sampler, masks: Future[Masks | None]) -> None:
+    def __init__(
+        self, outputs: Outputs, sampler: Sampler, masks: Future[Masks | None], adjuster: Adjuster
+    ) -> None:
         self._outputs = outputs
         self._sampler = sampler
         self._masks = masks
+        self._adjuster = adjuster
         self._next_logits = 0
         self._next_hidden = 0
         self._sampling: list[_Sampling] = []
@@ -83,14 +87,16 @@ class Reader:
     def _sample_all(self) -> tuple[Sampled, ...]:
         is_told = any(params.is_constrained for _, _, params, _ in self._sampling)
         masks = (self._masks.result() if is_told else None) or OPEN
-        self.failures |= masks.failures
-        self._sampling = [entry for entry in self._sampling if entry[1] not in masks.failures]
+        self._fail(masks.failures)
+        ruled = {name: row for row, name, params, _ in self._sampling if params.rule is not None}
+        logits, failures = self._adjuster.adjusted(ruled, self._outputs.logits)
+        self._fail(failures)
         if not self._sampling:
             return ()
         rows = [row for row, *_ in self._sampling]
         allowed = Allowed.of(masks, [entry[1] for entry in self._sampling])
         requests = [entry[3] for entry in self._sampling]
-        choices = self._sampler.sample(self._outputs.logits, rows, requests, allowed)
+        choices = self._sampler.sample(logits, rows, requests, allowed)
         logprobs = self._chosen_logprobs(choices)
         sampled: list[Sampled] = []
         for (row, request_id, _, _), choice in zip(self._sampling, choices, strict=True):
@@ -103,6 +109,11 @@ class Reader:
                 told_of = () if told is None else (told,)
                 sampled.append(Sampled(request_id, (choice,), told_of, masks.is_ended_by(request_id, choice)))
         return tuple(sampled)
+
+    def _fail(self, failures: Mapping[str, str]) -> None:
+        """Sample nothing for these."""
+        self.failures |= failures
+        self._sampling = [entry for entry in self._sampling if entry[1] not in failures]
 
     def _chosen_logprobs(
         self, choices: Sequence[int | SamplingFault]

@@ -10,6 +10,7 @@ from noria.config.errors import EngineError
 from noria.config.pooling import PoolingParams
 from noria.core.plan import NewRequest, StepPlan, StepResult
 from noria.models.model import Model
+from noria.runner.adjusting import Adjuster, NoAdjuster
 from noria.runner.duties import Duty, Generating, PoolingDuty
 from noria.runner.inputs import Share, build_batch
 from noria.runner.passes import join_results, split_into_passes
@@ -39,13 +40,20 @@ class ModelRunner:
     Masks are waited for once the logits are there, and only by a step that samples for a request that needs one.
     """
 
-    def __init__(self, model: Model, eos_token_ids: Sequence[int], block_size: int) -> None:
+    def __init__(
+        self,
+        model: Model,
+        eos_token_ids: Sequence[int],
+        block_size: int,
+        adjuster: Adjuster | None = None,
+    ) -> None:
         """eos_token_ids: those that min_tokens withholds. block_size: tokens to a block of the model's KV."""
         self._model = model
         self._vocab_size = model.config.vocab_size
         # An id beyond the vocabulary, as some checkpoints have, is never sampled and needs no withholding.
         self._eos_token_ids = tuple(i for i in eos_token_ids if 0 <= i < self._vocab_size)
         self._block_size = block_size
+        self._adjuster = adjuster or NoAdjuster()
         self._states: dict[str, RequestState] = {}
         self._worker: Worker[LaunchedStep, StepResult] = Worker("noria-runner", self._execute)
         self._latest: LaunchedStep | None = None
@@ -104,7 +112,7 @@ class ModelRunner:
         outputs = self._model.forward(build_batch(shares, self._block_size))
         width = outputs.logits.shape[1]
         assert width in (0, self._vocab_size), f"rows of {width} logits but {self._vocab_size=}"
-        reader = Reader(outputs, self._model.sampler, launched.masks)
+        reader = Reader(outputs, self._model.sampler, launched.masks, self._adjuster)
         for state, work in shares:
             state.duty.read(state.request_id, work, state.tokens.view(), reader)
         result = reader.result(launched.plan.step)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from noria.config.errors import RequestError
 from noria.sampling.grammar import Grammar
+from noria.sampling.rule import Rule
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,6 +52,8 @@ class SamplingParams:
     logprobs, prompt_logprobs: number of most likely alternatives to report a token (0: the token alone); None
         reports nothing. Values are log-softmax of the model's own logits, before penalties and temperature.
     logprob_token_ids: the alternatives to report with logprobs, instead of the most likely ones.
+    rule: a decoding rule of an installed package, asked at every step (docs/extending.md). What it allows counts before
+        everything that chooses, and what it makes of the logits before everything that changes them.
     skip_special_tokens: leave special tokens out of the text.
     logits_processors: Python callables (prompt_ids, output_ids, logits) -> logits, in order, after penalties
         and bias; offline API only. One that raises fails its own request.
@@ -84,6 +87,7 @@ class SamplingParams:
     logprobs: int | None = None
     logprob_token_ids: tuple[int, ...] = ()
     prompt_logprobs: int | None = None
+    rule: Rule | None = None
     skip_special_tokens: bool = True
     logits_processors: tuple[LogitsProcessor, ...] = ()
 
@@ -122,7 +126,7 @@ class SamplingParams:
     @property
     def is_constrained(self) -> bool:
         """Whether each step has to be told which tokens may be chosen."""
-        return self.grammar is not None
+        return self.grammar is not None or self.rule is not None
 
 
 # name -> (kind, lowest, highest, lowest is allowed); highest None: no bound
@@ -261,6 +265,8 @@ def _check_lists(params: SamplingParams) -> None:
             raise RequestError(
                 f"logit_bias must be at least -100 and at most 100, got {_show(bias)}", "logit_bias"
             )
+    if params.rule is not None and not isinstance(params.rule, Rule):
+        raise RequestError(f"rule must be a Rule, got {_show(params.rule)}", "rule")
     for processor in params.logits_processors:
         if not callable(processor):
             raise RequestError(

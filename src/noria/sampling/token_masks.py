@@ -22,17 +22,17 @@ class Masks:
     bits: uint32 [n, at least num_words(vocab)]; token i is bit i % 32, counted from the lowest, of word i // 32.
     rows: request id -> its row of bits, which says which tokens it may choose.
     failures: request id -> why nobody can say any more what it may choose: it fails.
-    ending_ids: tokens behind which nothing can follow for any of the rows.
+    ending_ids: request id -> tokens behind which nothing can follow.
     """
 
     bits: np.ndarray
     rows: Mapping[str, int] = field(default_factory=dict)
     failures: Mapping[str, str] = field(default_factory=dict)
-    ending_ids: frozenset[int] = frozenset()
+    ending_ids: Mapping[str, frozenset[int]] = field(default_factory=dict)
 
     def is_ended_by(self, request_id: str, token_id: int) -> bool:
         """Whether the token ends the output, whatever the request's params say of endings."""
-        return token_id in self.ending_ids and request_id in self.rows
+        return token_id in self.ending_ids.get(request_id, ())
 
 
 _NO_BITS = np.empty((0, 0), dtype=np.uint32)

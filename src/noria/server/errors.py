@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from noria.config.errors import EngineError, OverloadError, Refusal, RequestError
+from noria.config.errors import EngineError, OverloadError, PluginError, Refusal, RequestError
 
 logger = logging.getLogger("noria.server")
 
@@ -189,6 +189,9 @@ def as_api_error(error: Exception) -> ApiError:
         return overloaded(error)
     if isinstance(error, RecursionError):
         return ApiError("The body is nested too deeply.")
+    if isinstance(error, PluginError):
+        logger.error("%s", error)
+        return ApiError("A package installed on this server does not work; its log has details.", 500)
     if isinstance(error, EngineError):
         # The access log has a line for each such request, and what ails the engine was said once, by whoever saw it.
         logger.debug("the engine refused a request: %s", error)

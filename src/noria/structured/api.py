@@ -13,12 +13,18 @@ if TYPE_CHECKING:
     from noria.core.plan import StepPlan, StepResult
     from noria.engine.messages import EngineRequest
     from noria.sampling.grammar import Grammar
+    from noria.sampling.rule import Rule
     from noria.sampling.token_masks import Masks
 
 
 def grammar_of(request: EngineRequest) -> Grammar | None:
     params = request.params
     return params.grammar if isinstance(params, SamplingParams) else None
+
+
+def rule_of(request: EngineRequest) -> Rule | None:
+    params = request.params
+    return params.rule if isinstance(params, SamplingParams) else None
 
 
 class Constraints(Protocol):
@@ -57,8 +63,9 @@ class NoConstraints:
 
     def prepare(self, requests: Sequence[EngineRequest]) -> Future[None]:
         refusal: Future[None] = Future()
-        field = next((grammar.field for one in requests if (grammar := grammar_of(one))), None)
-        refusal.set_exception(RequestError("this engine cannot hold an output to a grammar", field))
+        grammar = next(filter(None, map(grammar_of, requests)), None)
+        text = "this engine cannot hold an output to a grammar or a decoding rule"
+        refusal.set_exception(RequestError(text, "sampler" if grammar is None else grammar.field))
         return refusal
 
     def masks_for(self, plan: StepPlan) -> Masks | None:

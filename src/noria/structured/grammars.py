@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from noria.sampling.params import SamplingParams
 from noria.sampling.token_masks import WORD_BITS, Masks, num_words
 from noria.structured import wire
 from noria.structured.api import grammar_of
+from noria.structured.futures import all_of
 from noria.structured.preparing import Preparing
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class GrammarConstraints:
             self._preparing.ask(grammar, dict.fromkeys(request_ids, ()))
             for grammar, request_ids in groups.items()
         ]
-        return _all_of(asked)
+        return all_of(asked)
 
     def masks_for(self, plan: StepPlan) -> Masks | None:
         sampling = [work.request_id for work in plan.work if work.samples]
@@ -156,7 +156,7 @@ class GrammarConstraints:
             if ending:
                 bits = bits if bits.flags.writeable else bits.copy()
                 _withhold(bits[row], ending)
-        return Masks(bits, rows, failures, frozenset(self._eos_token_ids))
+        return Masks(bits, rows, failures, dict.fromkeys(rows, frozenset(self._eos_token_ids)))
 
     def _withheld(self, sequence: _Sequence) -> set[int]:
         """The tokens that must not end the output now, if anything else may follow."""
@@ -180,27 +180,3 @@ def _refused(requests: Sequence[EngineRequest]) -> Future[None]:
     text = "the model names no end-of-sequence token, and an output that follows a grammar could not end"
     refusal.set_exception(RequestError(text, field))
     return refusal
-
-
-def _all_of(futures: Sequence[Future[None]]) -> Future[None]:
-    """Done when all are, with the first error among them."""
-    if len(futures) == 1:
-        return futures[0]
-    whole: Future[None] = Future()
-    lock = threading.Lock()
-    undone = set(futures)
-
-    def count(done: Future[None]) -> None:
-        with lock:
-            undone.discard(done)
-            if undone:
-                return
-        error = next((one.exception() for one in futures if one.exception() is not None), None)
-        if error is None:
-            whole.set_result(None)
-        else:
-            whole.set_exception(error)
-
-    for one in futures:
-        one.add_done_callback(count)
-    return whole

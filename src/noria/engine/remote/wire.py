@@ -26,6 +26,7 @@ from noria.core.outputs import Delta, FinishReason
 from noria.engine.messages import EngineRequest, GenerateRequest, PoolRequest, RequestRecord, StepRecord
 from noria.sampling.grammar import Grammar
 from noria.sampling.params import SamplingParams
+from noria.sampling.rule import Rule
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
@@ -225,11 +226,12 @@ def _built(kind: Any, stated: dict[str, Any]) -> Any:
     return msgspec.convert(stated, kind)
 
 
+_NESTED: dict[str, type[Grammar] | type[Rule]] = {"grammar": Grammar, "rule": Rule}
+
+
 def _params(stated: dict[str, Any]) -> SamplingParams:
-    grammar = stated.get("grammar")
-    if grammar is None:
-        return SamplingParams(**stated)
-    return SamplingParams(**{**stated, "grammar": Grammar(**grammar)})
+    made = {name: kind(**stated[name]) for name, kind in _NESTED.items() if stated.get(name) is not None}
+    return SamplingParams(**{**stated, **made})
 
 
 def sent_error(error: NoriaError) -> SentError:

@@ -54,6 +54,7 @@ class SharedFields(BaseModel):
     stop_token_ids: list[Any] | None = None
     include_stop_str_in_output: Switch | None = None
     ignore_eos: Switch | None = None
+    sampler: dict[str, Any] | None = None  # a decoding rule of an installed package
     skip_special_tokens: Switch | None = None
     stream: Switch | None = None
     stream_interval: Whole | None = None

@@ -10,6 +10,7 @@ from noria.config.errors import RequestError
 from noria.sampling.defaults import params_over_defaults
 from noria.sampling.grammar import Grammar
 from noria.sampling.params import SamplingParams
+from noria.sampling.rule import FIELD, Rule
 from noria.sampling.validate import check_against_vocabulary
 from noria.server.errors import ApiError, ContextOverflow
 from noria.server.protocol.fields import SharedFields
@@ -64,6 +65,7 @@ def sampling_params(
         max_tokens=max_tokens, logprobs=logprobs, logit_bias=_logit_bias(fields.logit_bias), grammar=grammar
     )
     try:
+        values.update(rule=_rule(fields.sampler))
         _check_length("stop", values, max_stop_strings)
         _check_length("bad_words", values, _MAX_BAD_WORDS)
         params = params_over_defaults(values, served.generation_defaults)
@@ -72,6 +74,16 @@ def sampling_params(
     except RequestError as error:
         raise _respelt(error, spellings) from None
     return params
+
+
+def _rule(stated: Mapping[str, Any] | None) -> Rule | None:
+    if not stated:
+        return None
+    unknown = sorted(set(stated) - {"name", "arguments"})
+    if unknown or "name" not in stated:
+        found = ", ".join(map(repr, stated))[:100]
+        raise RequestError(f"{FIELD} must have a name and may have arguments, got {found}", FIELD)
+    return Rule(stated["name"], stated.get("arguments") or {})
 
 
 def _check_length(name: str, values: Mapping[str, Any], most: int) -> None:
