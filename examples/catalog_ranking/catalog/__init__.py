@@ -1,0 +1,1 @@
+"""Ranking over a closed set of items: see README.md."""

@@ -1,0 +1,1 @@
+"""A model that Noria does not know: see README.md."""

@@ -1,0 +1,1 @@
+"""Decoding rules: see README.md."""
