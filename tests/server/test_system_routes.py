@@ -26,6 +26,7 @@ def test_models_are_listed_under_every_name(server: Server) -> None:
                 "root": "wheel",
                 "parent": None,
                 "max_model_len": 64,
+                "tasks": ["generate", "embed", "token_embed", "score"],
             }
             for name in ("wheel", "wheel-alias")
         ],

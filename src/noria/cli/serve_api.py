@@ -105,4 +105,5 @@ def served_model(
         generation_defaults=facts.generation_defaults,
         cache_labels=facts.cache_labels,
         seed=facts.seed,
+        abilities=facts.abilities,
     )

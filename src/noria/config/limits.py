@@ -43,6 +43,12 @@ class LimitOptions:
         fallbacks=("VLLM_MAX_N_SEQUENCES",),
     )
     max_prompts: int = option(1024, "Most prompts of a completion request.", WHOLE, low=1)
+    max_inputs: int = option(
+        2048,
+        "Most texts of a request for embeddings, classes or scores; to rerank, most documents.",
+        WHOLE,
+        low=1,
+    )
     max_stop_strings: int = option(
         64, "Most stop strings of a request.", WHOLE, low=0, fallbacks=("VLLM_MAX_STOP_STRINGS",)
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from noria.config.engine import EngineConfig
+from noria.config.pooling import PoolingParams
 from noria.config.step_budget import StepTime
 from noria.core.clock import Clock
 from noria.core.plan import NewRequest, StepPlan, Work
@@ -13,7 +14,8 @@ _SPEND_S = 0.1  # no step is begun that would make the whole take longer, but fo
 _SIZES = (16, 64, 256)  # tokens
 _REPEATS = 2
 _CONTEXT = 2048  # tokens before a chunk, where the cost of a context is looked for
-_PARAMS = SamplingParams(temperature=0.0)
+_SAMPLED = SamplingParams(temperature=0.0)
+_POOLED = PoolingParams()
 
 
 class StepTimer:
@@ -46,10 +48,11 @@ class StepTimer:
         length = num_computed + num_new
         token_ids = tuple(index % self._config.model.vocab_size for index in range(length))
         blocks = tuple(range(-(-length // self._config.cache.block_size)))
+        samples = self._config.model.has_logits
         plan = StepPlan(
             step=self._num_steps,
-            arrivals=(NewRequest(request_id, token_ids, length, _PARAMS, 0),),
-            work=(Work(request_id, num_computed, num_new, blocks, samples=True),),
+            arrivals=(NewRequest(request_id, token_ids, length, _SAMPLED if samples else _POOLED, 0),),
+            work=(Work(request_id, num_computed, num_new, blocks, samples),),
             moves=(),
             departures=self._known,
         )
@@ -74,7 +77,7 @@ def time_steps(runner: Runner, clock: Clock, config: EngineConfig) -> list[StepT
         if clock.now() + times[-1].seconds * size / times[-1].num_new < end_s:
             times.append(timer.time(size))
     context = min(_CONTEXT, timer.longest - smallest)
-    if context > smallest:
+    if config.scheduler.enable_chunked_prefill and context > smallest:
         timer.time(smallest, context)
         times += [timer.time(smallest, context) for _ in range(_REPEATS)]
     timer.close()

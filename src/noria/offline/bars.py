@@ -87,5 +87,36 @@ class GenerationBar:
         )
 
 
+class ReadingBar:
+    """A bar over prompts that are read, with the rate of their tokens."""
+
+    def __init__(self, num_prompts: int) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[rate]}"),
+            console=_console,
+        )
+        self._task = self._progress.add_task("Prompts", total=num_prompts, rate="")
+        self._num_tokens = 0
+
+    def __enter__(self) -> ReadingBar:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def finish(self, num_tokens: int, num_prompts: int) -> None:
+        """num_tokens: of the prompts that were read."""
+        self._num_tokens += num_tokens
+        self._progress.advance(self._task, num_prompts)
+        rate = self._num_tokens / max(self._progress.tasks[0].elapsed or 0.0, 1e-9)
+        self._progress.update(self._task, rate=f"{rate:,.0f} tokens/s")
+
+
 def _bytes_columns() -> tuple[ProgressColumn, ...]:
     return TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn()

@@ -14,6 +14,7 @@ from noria.config.asked import EngineOptions
 from noria.config.parse import from_mapping
 from noria.config.report import notices
 from noria.config.resolved import Resolved
+from noria.config.settle_abilities import settle_abilities
 from noria.core.acceptance import max_known_tokens
 from noria.engine.build import load_engine, start_engine
 from noria.engine.opening import open_model
@@ -30,6 +31,13 @@ from noria.offline.prompts import (
     each,
     params_for,
     read_prompt,
+)
+from noria.offline.reading import (
+    ClassificationOutput,
+    EmbeddingOutput,
+    Reader,
+    ScoreOutput,
+    pairs_of,
 )
 from noria.sampling.defaults import params_over_defaults
 from noria.sampling.params import SamplingParams
@@ -73,6 +81,7 @@ class LLM:
 
     def _start(self, options: EngineOptions, show_progress: bool) -> None:
         opened = open_model(options.model)
+        abilities = settle_abilities(opened.checkpoint.config, options.pooling)
         self.name = opened.name
         self.tokenizer: Tokenizer = build_tokenizer(opened.tokenizer)
         self.generation_defaults = opened.generation_defaults
@@ -83,6 +92,7 @@ class LLM:
         self.resolved = engine.resolved
         self.default_params = params_over_defaults({}, opened.generation_defaults)
         self._random = Random(self.resolved.config.seed)
+        self._reader = Reader(self.client, self.tokenizer, abilities)
 
     def generate(
         self,
@@ -123,6 +133,48 @@ class LLM:
     ) -> Iterator[News]:
         """As stream, for one conversation."""
         return self._stream(self._read_chat(conversation, options), sampling_params)
+
+    def embed(
+        self,
+        prompts: PromptType | Sequence[PromptType],
+        *,
+        dimensions: int | None = None,
+        truncate_prompt_tokens: int | None = None,
+        show_progress: bool = True,
+    ) -> list[EmbeddingOutput]:
+        """A vector for each prompt, made as the checkpoint or `pooler_config` says.
+
+        dimensions: how many numbers are kept, of models that allow for it. truncate_prompt_tokens: the end of a text
+        that comes to more is left out. Raises RequestError, before anything is computed, for a prompt that cannot
+        be served and for a model that does not embed.
+        """
+        return self._reader.embed(prompts, dimensions, truncate_prompt_tokens, show_progress)
+
+    def classify(
+        self,
+        prompts: PromptType | Sequence[PromptType],
+        *,
+        truncate_prompt_tokens: int | None = None,
+        show_progress: bool = True,
+    ) -> list[ClassificationOutput]:
+        """As embed: the likeliest label of each prompt, and how likely each label is."""
+        return self._reader.classify(prompts, truncate_prompt_tokens, show_progress)
+
+    def score(
+        self,
+        queries: str | Sequence[str],
+        documents: str | Sequence[str],
+        *,
+        instruction: str | None = None,
+        truncate_prompt_tokens: int | None = None,
+        show_progress: bool = True,
+    ) -> list[ScoreOutput]:
+        """How well each document fits the query, or its own one of as many queries, by `score_method`.
+
+        instruction: what makes texts fit, to a chat model. Raises as embed.
+        """
+        pairs = pairs_of(queries, documents)
+        return self._reader.score(pairs, instruction, truncate_prompt_tokens, show_progress)
 
     def save_trace(self, path: str | PathLike[str]) -> None:
         """Write the recent steps and requests in Chrome's trace format (Perfetto and chrome://tracing open it)."""

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Collection
 
 from noria.config.logs import LogOptions
+from noria.server.pool_turn import PoolOrder
 from noria.server.turn import TurnRequest
 from noria.tokenize.tokenizer import Tokenizer
 
@@ -27,12 +28,12 @@ class PathFilter(logging.Filter):
         return str(arguments[2]).partition("?")[0] not in self._paths
 
 
-def request_log(options: LogOptions, tokenizer: Tokenizer) -> Callable[[TurnRequest], None]:
+def request_log(options: LogOptions, tokenizer: Tokenizer) -> Callable[[TurnRequest | PoolOrder], None]:
     """What is called with each request before it is submitted: it logs it, or does nothing."""
     if not options.enable_log_requests:
         return lambda request: None
 
-    def log(request: TurnRequest) -> None:
+    def log(request: TurnRequest | PoolOrder) -> None:
         for number, (prompt, params) in enumerate(zip(request.prompts, request.params, strict=True)):
             text = tokenizer.decode(prompt, skip_special_tokens=False)[: options.max_log_len]
             logger.info(

@@ -48,12 +48,21 @@ from noria.server.middleware import (
     RootPathMiddleware,
 )
 from noria.server.openapi import openapi_with
+from noria.server.pooling_routes import BODIES as POOLING_BODIES
+from noria.server.pooling_routes import pooling_routes
 from noria.server.process_metrics import ProcessMetrics
 from noria.server.served import ServedModel
 from noria.server.service import Service
 from noria.server.system_routes import debug_routes, model_routes, probe_routes
 from noria.server.tokenization_routes import BODIES as TOKENIZATION_BODIES
 from noria.server.tokenization_routes import tokenization_routes
+
+_BODIES: list[type[BaseModel]] = [
+    *GENERATION_BODIES,
+    *POOLING_BODIES,
+    *TOKENIZATION_BODIES,
+    AbortRequest,
+]
 
 
 @dataclass(frozen=True)
@@ -111,6 +120,7 @@ def create_app(
     app.include_router(model_routes(served))
     app.include_router(debug_routes(timeline))
     app.include_router(generation_routes(service))
+    app.include_router(pooling_routes(service))
     app.include_router(tokenization_routes(service))
     app.include_router(control_routes(bridge, fleet.peers))
     app.include_router(dashboard_routes(client, served, gate))
@@ -120,8 +130,7 @@ def create_app(
     _report(app, options, client, watch, http_metrics)
     _wrap(app, options, keys, limits, gate, http_metrics)
     traces.install(app)
-    bodies: list[type[BaseModel]] = [*GENERATION_BODIES, *TOKENIZATION_BODIES, AbortRequest]
-    app.openapi = openapi_with(app, bodies, served.names)  # type: ignore[method-assign]
+    app.openapi = openapi_with(app, _BODIES, served.names)  # type: ignore[method-assign]
     return app
 
 

@@ -13,6 +13,7 @@ from noria.server.middleware import is_request_id
 from noria.server.protocol.fields import GenerationFields, SharedFields
 from noria.server.protocol.unsupported import check_unhonoured
 from noria.server.service import Service
+from noria.server.terms import TermsFields
 from noria.server.turn import Turn
 
 _MAX_SALT = 128
@@ -36,10 +37,15 @@ def check_common(fields: GenerationFields) -> None:
 
 def check_shared(fields: SharedFields) -> None:
     """Raises ApiError for values that no sampling parameter checks."""
+    check_terms(fields)
     if fields.stream_interval is not None and fields.stream_interval < 1:
         raise ApiError(
             f"stream_interval must be at least 1, got {fields.stream_interval}", param="stream_interval"
         )
+
+
+def check_terms(fields: TermsFields) -> None:
+    """Raises ApiError for terms that are none."""
     salt = fields.cache_salt
     if salt is not None and not (0 < len(salt) <= _MAX_SALT and not set(salt) & set(_SALT_TABOO)):
         raise ApiError(
@@ -53,14 +59,19 @@ def check_shared(fields: SharedFields) -> None:
 
 
 def reply_head(request: Request, prefix: str, model: str, stated_id: str | None = None) -> ReplyHead:
-    """prefix: of the reply's id, before the client's own id or the one that X-Request-Id answers.
+    """See reply_id."""
+    return ReplyHead(reply_id(request, prefix, stated_id), int(time.time()), model)
+
+
+def reply_id(request: Request, prefix: str, stated_id: str | None = None) -> str:
+    """prefix: of the id, before the client's own or the one that X-Request-Id answers.
 
     stated_id: the client's own, if a field states one.
     """
     own_id = request.headers.get("x-request-id", "")
     if not is_request_id(own_id):
         own_id = stated_id or request.state.request_id
-    return ReplyHead(f"{prefix}{own_id}", int(time.time()), model)
+    return f"{prefix}{own_id}"
 
 
 def reply_over(

@@ -11,7 +11,8 @@ from noria.config.limits import LimitOptions
 class Limits:
     """Lengths in bytes, characters or items as named; durations in seconds.
 
-    max_sequences: prompts * n of one request. max_json_depth: of the body.
+    max_sequences: prompts * n of one request. max_inputs: texts of one that are read and not continued.
+    max_json_depth: of the body.
     long_text: texts of more characters than this are tokenised off the event loop.
     template_timeout_s: a chat template that runs longer is given up.
     thread_wait_s: how long a text waits for a thread to prepare it before its request is refused.
@@ -28,6 +29,7 @@ class Limits:
     max_headers: int = 256
     max_header_bytes: int = 4 * 2**20
     max_prompts: int = 1024
+    max_inputs: int = 2048
     max_sequences: int = 16384
     max_stop_strings: int = 64
     long_text: int = 4096
@@ -51,6 +53,7 @@ class Limits:
             max_headers=options.max_header_count,
             max_header_bytes=options.max_header_size,
             max_prompts=options.max_prompts,
+            max_inputs=options.max_inputs,
             max_sequences=options.max_n,
             max_stop_strings=options.max_stop_strings,
             template_timeout_s=options.chat_template_timeout,

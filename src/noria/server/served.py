@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from noria.config.abilities import Abilities
 from noria.config.errors import ConfigError, RequestError
 from noria.config.tools import ToolOptions
 from noria.sampling.defaults import RECOMMENDABLE, params_over_defaults
@@ -26,6 +27,7 @@ class ServedModel:
     cache_labels: settings of the KV cache, for `cache_config_info`.
     formats: how it writes tool calls and reasoning.
     seed: draws the seeds of requests that state none; None draws them from the system.
+    abilities: what it is served for.
     """
 
     names: tuple[str, ...]
@@ -38,6 +40,7 @@ class ServedModel:
     cache_labels: Mapping[str, str] = field(default_factory=dict)
     formats: Formats = UNKNOWN_FORMATS
     seed: int | None = None
+    abilities: Abilities = field(default_factory=Abilities)
 
     @property
     def name(self) -> str:
@@ -80,4 +83,5 @@ class ServedModel:
             "root": self.name,
             "parent": None,
             "max_model_len": self.max_model_len,
+            "tasks": [task.value for task in self.abilities.tasks],
         }

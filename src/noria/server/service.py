@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from noria.config.abilities import Task
 from noria.config.errors import EngineError, OverloadError
 from noria.config.serving import ServerOptions
 from noria.server.access_log import request_log
@@ -15,12 +16,20 @@ from noria.server.errors import ApiError, deadline_passed, unavailable
 from noria.server.health import Watch
 from noria.server.http_metrics import HttpMetrics
 from noria.server.limits import Limits
+from noria.server.pool_turn import PoolOrder, PoolTurn
 from noria.server.served import ServedModel
 from noria.server.turn import Turn, TurnRequest
 from noria.server.worker_pool import NoThreadFree, WorkerPool, WorkTooLong
 from noria.tokenize.chat_template import ChatOptions
 
 Result = TypeVar("Result")
+
+
+class Begins(Protocol):
+    async def begin(self) -> None: ...
+
+
+AnyTurn = TypeVar("AnyTurn", bound=Begins)
 
 _NUM_THREADS = 2  # of each kind; more would only share one interpreter
 
@@ -70,9 +79,30 @@ class Service:
         def encode_all() -> list[list[int]]:
             return [self.served.tokenizer.encode(text, add_special_tokens) for text in texts]
 
+        return await self._encoded(texts, encode_all)
+
+    async def encode_within(self, texts: Sequence[str], max_tokens: int) -> list[tuple[int, ...]]:
+        """As encode, with special tokens; what is longer loses the end of its text, and none of those."""
+
+        def encode_all() -> list[tuple[int, ...]]:
+            return [tuple(self.served.tokenizer.encode_within(text, max_tokens)) for text in texts]
+
+        return await self._encoded(texts, encode_all)
+
+    async def encode_pairs(
+        self, pairs: Sequence[tuple[str, str]], max_tokens: int | None
+    ) -> list[tuple[tuple[int, ...], int]]:
+        """Token ids of each pair of texts, and where the second begins. Raises as encode."""
+
+        def encode_all() -> list[tuple[tuple[int, ...], int]]:
+            return [self.served.tokenizer.encode_pair(*pair, max_tokens) for pair in pairs]
+
+        return await self._encoded([text for pair in pairs for text in pair], encode_all)
+
+    async def _encoded(self, texts: Sequence[str], work: Callable[[], Result]) -> Result:
         if sum(map(len, texts)) <= self.limits.long_text:
-            return encode_all()
-        return await self._on_thread(self._encoding, encode_all)
+            return work()
+        return await self._on_thread(self._encoding, work)
 
     async def decode(self, token_ids: Sequence[int]) -> str:
         """The text of ids, special tokens written out. Raises as `encode`, RequestError for ids that are none."""
@@ -93,8 +123,20 @@ class Service:
         Always on another thread: a template is a program, and a bad one must not stop the server.
         """
 
-        def render_and_encode() -> list[int]:
-            return self.served.tokenizer.encode_chat(messages, options, add_special_tokens)
+        [ids] = await self.encode_chats([messages], options, add_special_tokens)
+        return ids
+
+    async def encode_chats(
+        self,
+        chats: Sequence[Sequence[Mapping[str, Any]]],
+        options: ChatOptions,
+        add_special_tokens: bool = False,
+    ) -> list[list[int]]:
+        """As encode_chat, for several chats in one go."""
+
+        def render_and_encode() -> list[list[int]]:
+            encode = self.served.tokenizer.encode_chat
+            return [encode(messages, options, add_special_tokens) for messages in chats]
 
         timeout_s = self.limits.template_timeout_s
         try:
@@ -113,6 +155,16 @@ class Service:
                 f"{self.limits.max_sequences} choices",
                 param="n",
             )
+        self.served.abilities.need(Task.GENERATE)
+        return await self._begun(
+            request, lambda: Turn(self._bridge, self.served.tokenizer, request, self._random)
+        )
+
+    async def begin_pooling(self, order: PoolOrder) -> PoolTurn:
+        """As begin."""
+        return await self._begun(order, lambda: PoolTurn(self._bridge, order))
+
+    async def _begun(self, request: TurnRequest | PoolOrder, make: Callable[[], AnyTurn]) -> AnyTurn:
         self._log(request)
         left_s = request.terms.timeout_s()
         if left_s is not None and left_s <= 0:
@@ -120,7 +172,7 @@ class Service:
         try:
             if not self._watch.is_ready():
                 raise EngineError("it makes no progress")
-            turn = Turn(self._bridge, self.served.tokenizer, request, self._random)
+            turn = make()
             await turn.begin()
         except EngineError:
             self._metrics.count_rejection("engine_failed")

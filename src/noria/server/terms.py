@@ -5,15 +5,23 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
+from typing import Protocol
 
 from starlette.requests import Request
 
 from noria.config.tenant import ANYBODY, Tenant
 from noria.server.errors import ApiError
-from noria.server.protocol.fields import SharedFields
 
 TIMEOUT_HEADER = "x-request-timeout"
 TIMEOUT_FIELD = "request_timeout"
+
+
+class TermsFields(Protocol):
+    """The fields of a body that state them."""
+
+    priority: int | None
+    cache_salt: str | None
+    request_timeout: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +45,7 @@ class Terms:
 PLAIN_TERMS = Terms()
 
 
-def terms_of(request: Request, fields: SharedFields, default_timeout_s: float | None) -> Terms:
+def terms_of(request: Request, fields: TermsFields, default_timeout_s: float | None) -> Terms:
     """The deadline counts from the request's arrival: the shortest time stated, else the server's own.
 
     Raises ApiError for a time that is none.
@@ -65,7 +73,7 @@ def time_of_header(text: str | None) -> float | None:
         raise ApiError(f"{TIMEOUT_HEADER} must be a number of seconds", param=TIMEOUT_HEADER) from None
 
 
-def _time_of_field(fields: SharedFields) -> float | None:
+def _time_of_field(fields: TermsFields) -> float | None:
     timeout_s = fields.request_timeout
     return None if timeout_s is None else _checked(timeout_s, TIMEOUT_FIELD)
 

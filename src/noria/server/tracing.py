@@ -36,6 +36,7 @@ OPERATIONS: Mapping[str, str] = {
     "/v1/responses": "chat",
     "/v1/messages": "chat",
     "/v1/completions": "text_completion",
+    "/v1/embeddings": "embeddings",
 }
 
 _FLUSH_S = 3.0

@@ -26,7 +26,7 @@ from noria.tokenize.tokenizer import Tokenizer
 
 logger = logging.getLogger("noria.server")
 
-_FAILURES = (FinishReason.ABORT, FinishReason.TIMEOUT, FinishReason.ERROR, FinishReason.LOST)
+FAILURES = (FinishReason.ABORT, FinishReason.TIMEOUT, FinishReason.ERROR, FinishReason.LOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +199,8 @@ class Turn:
             if choice.is_done:
                 continue  # it came with, or after, the token that completed a stop string
             is_aborted = delta.finish is FinishReason.ABORT and self._inbox.is_aborted
-            if delta.finish in _FAILURES and not is_aborted:
-                raise _failure(delta, self.request.terms.time_s)
+            if delta.finish in FAILURES and not is_aborted:
+                raise failure_of(delta, self.request.terms.time_s)
             event = choice.absorb(delta)
             if choice.is_done:
                 self._num_running -= 1
@@ -208,8 +208,8 @@ class Turn:
             yield event
 
 
-def _failure(delta: Delta, time_s: float | None) -> ApiError:
-    """time_s: what the request had until its deadline."""
+def failure_of(delta: Delta, time_s: float | None) -> ApiError:
+    """What a sequence that ended so is answered with. time_s: what the request had until its deadline."""
     if delta.finish is FinishReason.LOST:
         logger.error("sequence %s was lost with the engine: %s", delta.request_id, delta.error)
         return engine_lost()

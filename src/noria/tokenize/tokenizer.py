@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import tokenizers
+
 from noria.config.errors import ModelError, RequestError
 from noria.config.tokenizer import GgufVocabulary, TokenizerSpec
 from noria.tokenize.backend import Backend
@@ -77,6 +79,34 @@ class Tokenizer:
         prefix, suffix = self._frame
         return [*prefix, *ids, *suffix]
 
+    def encode_within(self, text: str, max_tokens: int) -> list[int]:
+        """As encode, with what is put around it; the end of a text that comes to more is left out."""
+        ids = self.encode(text)
+        if len(ids) <= max_tokens:
+            return ids
+        bare = self.encode(text, add_special_tokens=False)
+        before, after = self._around(ids, bare)
+        return [*before, *bare[: max(0, max_tokens - len(before) - len(after))], *after]
+
+    def encode_pair(
+        self, first: str, second: str, max_tokens: int | None = None
+    ) -> tuple[tuple[int, ...], int]:
+        """Ids of two texts that are read together, as the checkpoint joins them, and how many of them are the first
+        one's; 0 where it does not tell them apart. The end of the second is left out of what comes to more.
+        """
+        parts = [self._plain(text) for text in (first, second)]
+        joined = self._join(*parts)
+        excess = 0 if max_tokens is None else len(joined.ids) - max_tokens
+        if excess > 0:
+            parts[1].truncate(max(0, len(parts[1].ids) - excess))
+            joined = self._join(*parts)
+        kinds = joined.type_ids
+        num_first = kinds.index(1) if 1 in kinds else 0
+        if self._frame is None:
+            return tuple(joined.ids), num_first
+        prefix, suffix = self._frame
+        return (*prefix, *joined.ids, *suffix), num_first
+
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """The text that begins with the first id. Raises RequestError for ids outside the vocabulary."""
         for token_id in token_ids:
@@ -141,6 +171,22 @@ class Tokenizer:
         Raises RequestError for messages that cannot be rendered.
         """
         return self.encode(self.render_chat(messages, options), add_special_tokens)
+
+    def _plain(self, text: str) -> tokenizers.Encoding:
+        try:
+            return self._encoder.encode(text, add_special_tokens=False)
+        except TypeError as error:
+            raise RequestError(_describe_surrogate(text)) from error
+
+    def _join(self, first: tokenizers.Encoding, second: tokenizers.Encoding) -> tokenizers.Encoding:
+        return self._encoder.post_process(first, second, add_special_tokens=self._frame is None)
+
+    @staticmethod
+    def _around(ids: list[int], bare: list[int]) -> tuple[list[int], list[int]]:
+        """What is put before and behind a text."""
+        num_added = len(ids) - len(bare)
+        start = next((i for i in range(num_added + 1) if ids[i : i + len(bare)] == bare), 0)
+        return ids[:start], ids[start + len(bare) :]
 
     def _named(self, name: str, token_id: int | None) -> str | None:
         written = self.special_tokens.get(name)

@@ -23,29 +23,36 @@ PROMPT_SCHEMA = {
 # One prompt: its text, or its token ids.
 Prompt = str | tuple[int, ...]
 
-_KINDS = "prompt must be a string, a list of strings, a list of token ids or a list of such lists"
+_KINDS = "{field} must be a string, a list of strings, a list of token ids or a list of such lists"
 
 
-def split_prompts(prompt: Any, max_prompts: int) -> list[Prompt]:
-    """The prompts of a request, in order. Raises ApiError for an empty one and for any other kind of value."""
+def split_prompts(prompt: Any, max_prompts: int, field: str = "prompt") -> list[Prompt]:
+    """The prompts of a request, in order. field: where they came in.
+
+    Raises ApiError for an empty one and for any other kind of value.
+    """
     if isinstance(prompt, str):
         prompts: list[Any] = [prompt]
     elif not isinstance(prompt, list):
-        raise ApiError(f"{_KINDS}, got {_name(prompt)}", param="prompt")
+        raise _no_prompt(field, f", got {_name(prompt)}")
     elif not prompt:
-        raise empty_prompt()
+        raise empty_prompt(field)
     else:
         prompts = [prompt] if isinstance(prompt[0], (int, float)) else prompt
     if len(prompts) > max_prompts:
         raise ApiError(
-            f"prompt holds {len(prompts)} prompts; one request may have {max_prompts}", param="prompt"
+            f"{field} holds {len(prompts)} prompts; one request may have {max_prompts}", param=field
         )
     kind = type(prompts[0])
-    return [_checked(item, kind) for item in prompts]
+    return [_checked(item, kind, field) for item in prompts]
 
 
-def empty_prompt() -> ApiError:
-    return ApiError("prompt is empty; it needs at least one token", param="prompt")
+def empty_prompt(field: str = "prompt") -> ApiError:
+    return ApiError(f"{field} is empty; it needs at least one token", param=field)
+
+
+def _no_prompt(field: str, what: str) -> ApiError:
+    return ApiError(_KINDS.format(field=field) + what, param=field)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +97,16 @@ def checked_ids(value: Any, field: str) -> tuple[int, ...]:
     return tuple(map(int, value))
 
 
-def _checked(item: Any, kind: type) -> Prompt:
+def _checked(item: Any, kind: type, field: str) -> Prompt:
     if not isinstance(item, (str, list)) or type(item) is not kind:
-        raise ApiError(f"{_KINDS}, got one that also holds {_name(item)}", param="prompt")
+        raise _no_prompt(field, f", got one that also holds {_name(item)}")
     if not item:
-        raise empty_prompt()
+        raise empty_prompt(field)
     if isinstance(item, str):
         return item
     for token_id in item:
         if not _is_id(token_id):
-            raise ApiError(f"{_KINDS}; {_name(token_id)} is not a token id", param="prompt")
+            raise _no_prompt(field, f"; {_name(token_id)} is not a token id")
     return tuple(map(int, item))
 
 
