@@ -16,6 +16,7 @@ from noria.core.policies import choose_policies
 from noria.core.scheduler import Scheduler
 from noria.engine.loop import EngineLoop
 from noria.engine.messages import GenerateRequest, PoolRequest
+from noria.engine.namespaces import namespaces
 from noria.engine.records import Recorder
 from noria.sampling.params import SamplingParams
 from support_ledger_runner import LedgerRunner, NextToken, history_token
@@ -69,7 +70,7 @@ def loop_factory(
     config: EngineConfig, runner: LedgerRunner
 ) -> Callable[[Callable[[list[Delta]], None]], EngineLoop]:
     return lambda publish: EngineLoop(
-        make_scheduler(config), runner, VirtualClock(), Recorder(), config.model_name, publish
+        make_scheduler(config), runner, VirtualClock(), Recorder(), namespaces(config), publish
     )
 
 

@@ -13,6 +13,7 @@ from noria.core.plan import Sampled, StepPlan, StepResult
 from noria.engine.intake import Intake
 from noria.engine.loop import EngineLoop
 from noria.engine.messages import GenerateRequest
+from noria.engine.namespaces import namespaces
 from noria.engine.records import Recorder
 from noria.sampling.params import SamplingParams
 from noria.sampling.token_masks import Masks
@@ -84,7 +85,9 @@ class Load:
         runner = TimedRunner(self.clock, self.noise, self.seed)
         self.intake = Intake(config)
         recorder.add_listener(self.intake)
-        self.loop = EngineLoop(make_scheduler(config), runner, self.clock, recorder, "test", self._publish)
+        self.loop = EngineLoop(
+            make_scheduler(config), runner, self.clock, recorder, namespaces(config), self._publish
+        )
         self._draw = random.Random(self.seed)
         self._number = 0
 

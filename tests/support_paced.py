@@ -10,6 +10,7 @@ from noria.core.clock import MonotonicClock
 from noria.core.plan import StepPlan, StepResult
 from noria.engine.in_process import InProcessClient
 from noria.engine.loop import EngineLoop
+from noria.engine.namespaces import namespaces
 from noria.engine.records import Recorder
 from noria.sampling.token_masks import Masks
 from support_engine import engine_config, make_scheduler
@@ -43,7 +44,7 @@ def paced_engine(num_blocks: int = 64, step_s: float = 0.02, **scheduler: object
     runner = PacedRunner(config.cache.block_size, step_s)
     return InProcessClient(
         lambda publish: EngineLoop(
-            make_scheduler(config), runner, MonotonicClock(), Recorder(), config.model_name, publish
+            make_scheduler(config), runner, MonotonicClock(), Recorder(), namespaces(config), publish
         ),
         config,
     )

@@ -11,6 +11,7 @@ from noria.core.clock import VirtualClock
 from noria.core.outputs import Delta, FinishReason
 from noria.engine.loop import EngineLoop
 from noria.engine.messages import GenerateRequest
+from noria.engine.namespaces import namespaces
 from noria.engine.records import Recorder
 from noria.runner.runner import ModelRunner
 from noria.sampling.logprobs import token_logprobs
@@ -75,7 +76,7 @@ def _serve(config, load) -> list[Delta]:
     runner = ModelRunner(model, MODEL.eos_token_ids, config.cache.block_size)
     deltas: list[Delta] = []
     loop = EngineLoop(
-        make_scheduler(config), runner, VirtualClock(), Recorder(), config.model_name, deltas.extend
+        make_scheduler(config), runner, VirtualClock(), Recorder(), namespaces(config), deltas.extend
     )
     pending = sorted(enumerate(load), key=lambda entry: entry[1][0])
     for step in range(5000):

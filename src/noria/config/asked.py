@@ -174,6 +174,12 @@ class MemoryOptions:
         "with the same tokens. Answers do not change.",
         SWITCH,
     )
+    prefix_cache_isolation: str = option(
+        "none",
+        "Who shares cached prefixes. none: everybody, so a system prompt is computed once for all; how soon the first "
+        "token comes can tell one client what another has sent. key: only requests of one holder of an API key.",
+        choices=("none", "key"),
+    )
 
     def __post_init__(self) -> None:
         check_values(self)

@@ -82,18 +82,24 @@ class QueueConfig:
     max_num_queued_tokens: int | None = None  # of their prompts
 
 
+class PrefixIsolation(str, Enum):
+    NONE = "none"  # whoever sends the same tokens shares their KV
+    KEY = "key"  # only requests of one tenant share
+
+
 @dataclass(frozen=True, slots=True)
 class CacheConfig:
     block_size: int  # tokens
     num_blocks: int
     enable_prefix_caching: bool = True
+    prefix_isolation: PrefixIsolation = PrefixIsolation.NONE
     dtype: str = "float32"  # float32 | bfloat16 | float16 | int8
 
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
     model: ModelConfig
-    model_name: str  # identifies the weights in the prefix cache's key
+    model_name: str
     scheduler: SchedulerConfig
     cache: CacheConfig
     dtype: str  # float32 | bfloat16 | float16: of weights
@@ -103,3 +109,5 @@ class EngineConfig:
     queue: QueueConfig = QueueConfig()
     quantization: str = "none"  # none | w8 | w4: what weights are rounded to at load
     rule_time_limit_s: float = 1.0  # for the decoding rules of a step
+    # Differs wherever the same tokens would get other KV; known once the model is opened.
+    kv_identity: str = ""

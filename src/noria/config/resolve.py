@@ -11,6 +11,7 @@ from noria.config.engine import (
     CacheConfig,
     EngineConfig,
     LatencyTarget,
+    PrefixIsolation,
     SchedulerConfig,
     SchedulingPolicy,
 )
@@ -102,7 +103,13 @@ def resolve(
 
 def _cache_config(asked: EngineOptions, sizing: Sizing, footprint: Footprint) -> CacheConfig:
     memory = asked.memory
-    return CacheConfig(memory.block_size, sizing.num_blocks, memory.enable_prefix_caching, footprint.kv_dtype)
+    return CacheConfig(
+        memory.block_size,
+        sizing.num_blocks,
+        memory.enable_prefix_caching,
+        PrefixIsolation(memory.prefix_cache_isolation),
+        footprint.kv_dtype,
+    )
 
 
 def _scheduler_config(asked: EngineOptions, max_num_seqs: int, sizing: Sizing) -> SchedulerConfig:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 Digest = Callable[[bytes, bytes], bytes]
 
@@ -17,16 +17,19 @@ def sha256_digest(parent: bytes, content: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """What shapes KV besides the tokens. Blocks are shared only within one namespace."""
+    """What shapes KV besides the tokens, and who may share it. Blocks are shared only within one namespace.
+
+    model: of the weights and how they are computed with (EngineConfig.kv_identity). tenant: empty where all share.
+    """
 
     model: str
     adapter: str = ""
     salt: str = ""
+    tenant: str = ""
 
     def encode(self) -> bytes:
         """Each field behind its tag and length, so that no two namespaces read the same."""
-        fields = (("model", self.model), ("adapter", self.adapter), ("salt", self.salt))
-        return b"".join(_tagged(tag, value) for tag, value in fields)
+        return b"".join(_tagged(field.name, getattr(self, field.name)) for field in fields(self))
 
 
 def _tagged(tag: str, value: str) -> bytes:

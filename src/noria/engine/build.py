@@ -20,6 +20,7 @@ from noria.config.tokenizer import TokenizerSpec
 from noria.core.clock import MonotonicClock
 from noria.core.outputs import Delta
 from noria.engine.crowd import Crowd
+from noria.engine.identity import kv_identity
 from noria.engine.in_process import InProcessClient
 from noria.engine.loop import EngineLoop
 from noria.engine.making import make_loop
@@ -84,7 +85,7 @@ def load_engine(
     dtype = resolve_dtype(options, _DEVICE)
     chosen = _chosen_backend(options, stored.config, dtype)
     make_backend = load_backend(chosen.name)  # before memory is looked at: what the libraries take is taken
-    resolved = _resolved(opened.name, options, chosen, stored)
+    resolved = _identified(_resolved(opened.name, options, chosen, stored), stored)
     on_resolved(resolved)
     config = resolved.config
     shape = cache_shape(config.model, config.cache.block_size, config.cache.num_blocks)
@@ -145,6 +146,11 @@ def _resolved(name: str, options: EngineOptions, chosen: ChosenBackend, stored: 
     if chosen.name == "native":
         choices += format_choices(formats, stored.matrices())
     return replace(resolved, choices=(*choices, *resolved.choices))
+
+
+def _identified(resolved: Resolved, stored: StoredModel) -> Resolved:
+    identity = kv_identity(stored.fingerprint(), resolved.config, resolved.choices)
+    return replace(resolved, config=replace(resolved.config, kv_identity=identity))
 
 
 def _kernel_choices(backend: ChosenBackend, isa: str) -> list[Choice]:

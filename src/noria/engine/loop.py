@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable
 from noria.core.clock import Clock
 from noria.core.outputs import Delta, FinishReason
 from noria.core.plan import StepPlan
-from noria.core.prefix import HashChain, Namespace
+from noria.core.prefix import HashChain
 from noria.core.request import Claim, Request
 from noria.core.scheduler import Scheduler
 from noria.engine.deadlines import Deadlines
 from noria.engine.messages import EngineRequest, EngineStats
+from noria.engine.namespaces import NamespaceOf
 from noria.engine.recording import StepTimes, request_record, step_record
 from noria.engine.records import Recorder
 from noria.engine.runner_api import Runner
@@ -22,7 +23,7 @@ from noria.structured.api import Constraints, NoConstraints
 class EngineLoop:
     """Turns requests into deltas, a step at a time. Single-threaded: its owner calls everything.
 
-    model_name: identifies the weights in the prefix cache's key.
+    namespace_of: within which a request shares cached prefixes.
     publish: takes each step's deltas, while the next step computes.
     constraints: say which tokens a request may choose; asked while the step computes.
     """
@@ -33,7 +34,7 @@ class EngineLoop:
         runner: Runner,
         clock: Clock,
         recorder: Recorder,
-        model_name: str,
+        namespace_of: NamespaceOf,
         publish: Callable[[list[Delta]], None],
         constraints: Constraints | None = None,
     ) -> None:
@@ -42,7 +43,7 @@ class EngineLoop:
         self.recorder = recorder
         self.clock = clock
         self.constraints = constraints or NoConstraints()
-        self._model_name = model_name
+        self._namespace_of = namespace_of
         self._publish = publish
         self._unpublished: list[Delta] = []
         self._num_steps = 0
@@ -57,13 +58,12 @@ class EngineLoop:
         """Queue a request. submitted_s: its arrival, from which its deadline counts. begin_by_s: one with a deadline
         that has not begun by then ends as if it had passed. Raises RequestError if it can never be served.
         """
-        namespace = Namespace(model=self._model_name, salt=message.cache_salt)
         request = Request(
             message.request_id,
             message.prompt_token_ids,
             message.params,
             message.seed,
-            HashChain(namespace, self.scheduler.kv.block_size),
+            HashChain(self._namespace_of(message), self.scheduler.kv.block_size),
             Claim(message.tenant, message.priority),
         )
         self.scheduler.add(request, submitted_s)

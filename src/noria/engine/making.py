@@ -11,6 +11,7 @@ from noria.core.outputs import Delta
 from noria.core.policies import choose_policies
 from noria.core.scheduler import Scheduler
 from noria.engine.loop import EngineLoop
+from noria.engine.namespaces import namespaces
 from noria.engine.records import Recorder
 from noria.engine.runner_api import Runner
 from noria.structured.api import Constraints
@@ -35,4 +36,4 @@ def make_loop(
 ) -> EngineLoop:
     """publish: takes each step's deltas, while the next step computes. constraints: None refuses what needs them."""
     scheduler = make_scheduler(config)
-    return EngineLoop(scheduler, runner, clock, recorder, config.model_name, publish, constraints)
+    return EngineLoop(scheduler, runner, clock, recorder, namespaces(config), publish, constraints)
