@@ -2,7 +2,8 @@
 
 Prints `NAME PID` as each starts, `NAME drains` when it is told to. Settings: `engine-fails` and `api-fails` raise a
 ConfigError as they start; `engine-fails-again` from its second start on; `api-stays` does not obey DRAIN;
-`engine-hangs` says so from the start; `api-rests` is started again after an hour.
+`engine-hangs` says so from the start; `engine-sticks` never
+comes up, and `engine-sticks-again` not at its second start; `api-rests` is started again after an hour.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ def role(index: int, name: str, starts: memoryview, settings: list[str]) -> Role
     def work(orders: int) -> int:
         if f"{name}-fails" in settings or (f"{name}-fails-again" in settings and starts[index] > 1):
             raise ConfigError(f"{name} cannot work")
+        if f"{name}-sticks" in settings or (f"{name}-sticks-again" in settings and starts[index] == 2):
+            say(f"{name} {os.getpid()}")
+            signal.pause()
         up[0] = 1
         say(f"{name} {os.getpid()}")
         while (order := read_order(orders)) is Order.DRAIN:
@@ -53,6 +57,7 @@ def role(index: int, name: str, starts: memoryview, settings: list[str]) -> Role
         on_end=lambda: None,
         is_up=lambda: bool(up[0]),
         is_hung=lambda: f"{name}-hangs" in settings and starts[index] == 1,
+        is_late=lambda age_s: age_s > 0.5 and name == "engine",
         drains=name == "api",
         restarts=Rest() if f"{name}-rests" in settings else Restarts(),
     )

@@ -134,6 +134,27 @@ def test_what_hangs_is_ended_and_comes_back() -> None:
         assert "the engine process hangs; ending it" in server.errors()
 
 
+def test_what_does_not_come_up_in_time_at_the_first_start_ends_the_server() -> None:
+    with supervised("engine-sticks") as server:
+        assert server.exit_code() == 1
+        errors = server.errors()
+        assert "the engine process is not up after 0." in errors
+        assert "noria serve: the engine process was ended by SIGKILL as it started" in errors
+        assert "memory runs out" not in errors
+
+
+def test_what_does_not_come_up_in_time_later_is_ended_and_started_again() -> None:
+    with supervised("engine-sticks-again") as server:
+        server.started("engine", "api")
+        os.kill(server.pids["engine"], signal.SIGKILL)
+        server.started("engine")
+        stuck = server.pids["engine"]
+        server.started("engine")
+        assert server.pids["engine"] != stuck
+        server.process.terminate()
+        assert server.exit_code() == 0
+
+
 @pytest.mark.parametrize(("setting", "word"), [("engine-fails", "engine"), ("api-fails", "api")])
 def test_a_failure_at_the_start_ends_everything_and_is_told_once(setting: str, word: str) -> None:
     with supervised(setting) as server:

@@ -58,14 +58,15 @@ def _engine_role(options: ServeOptions, page: Page, directory: str) -> Role:
         return serve_engine(options, page, directory, orders)
 
     heartbeat = Heartbeat(lambda: page.stats(is_alive=True), time.monotonic)
-    hang_s = options.server.processes.engine_hang_timeout
+    settings = options.server.processes
     return Role(
         "engine",
         work,
         on_start=page.engine_starts,
         on_end=page.engine_ended,
         is_up=lambda: page.engine().state is EngineState.READY,
-        is_hung=lambda: heartbeat.silence_s() > _KILL_AFTER * hang_s,
+        is_hung=lambda: heartbeat.silence_s() > _KILL_AFTER * settings.engine_hang_timeout,
+        is_late=lambda age_s: age_s > settings.engine_ready_timeout_s,
         drains=False,
     )
 
@@ -76,13 +77,15 @@ def _api_role(options: ServeOptions, page: Page, slot: int, directory: str, list
 
         return ApiProcess(options, page, slot, directory).run(listener, orders)
 
-    hang_s = options.server.processes.api_hang_timeout
+    settings = options.server.processes
     return Role(
         f"api-{slot}",
         work,
         on_start=partial(page.api_starts, slot),
         on_end=partial(page.api_ended, slot),
         is_up=lambda: page.api_state(slot) is ApiState.SERVING,
-        is_hung=lambda: page.api_beat_age_s(slot) > hang_s,
+        is_hung=lambda: page.api_beat_age_s(slot) > settings.api_hang_timeout,
+        # It waits for the engine, however long that takes, but its loop turns meanwhile.
+        is_late=lambda age_s: page.api_beat_age_s(slot) > settings.engine_ready_timeout_s,
         drains=True,
     )

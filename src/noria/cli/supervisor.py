@@ -35,6 +35,7 @@ class Role:
     run: what it does, given the descriptor of its orders; its return value is the exit status.
     on_start, on_end: told, in the supervisor, before it is forked and after it has ended.
     is_up: it has come to do what it is for. is_hung: it has, and does no more.
+    is_late: given its age in seconds: it should have come to it by now.
     drains: it is told to finish its work when the server is to end; the others end after those that are.
     """
 
@@ -44,6 +45,7 @@ class Role:
     on_end: Callable[[], object]
     is_up: Callable[[], bool]
     is_hung: Callable[[], bool]
+    is_late: Callable[[float], bool]
     drains: bool
     restarts: Restarts = field(default_factory=Restarts)
 
@@ -165,7 +167,7 @@ class Supervisor:
             self._go_on_ending()
             return
         if not self._has_begun:
-            self._fail(role, code, words)
+            self._fail(child, code, words)
             return
         delay_s = role.restarts.next_delay_s(self._clock(), child.is_up)
         how = _how(code, child.is_killed)
@@ -178,13 +180,13 @@ class Supervisor:
         log.error("the %s process %s after %.1f s; starting another", role.name, how, self._age_s(child))
         self._due.append((self._clock() + delay_s, role))
 
-    def _fail(self, role: Role, code: int, words: str) -> None:
+    def _fail(self, child: _Child, code: int, words: str) -> None:
         """A first start has failed, and with it the server's."""
         if words:
             print(words, file=sys.stderr)
         else:
-            how = _how(code, is_ours=False)
-            print(f"noria serve: the {role.name} process {how} as it started", file=sys.stderr)
+            how = _how(code, child.is_killed)
+            print(f"noria serve: the {child.role.name} process {how} as it started", file=sys.stderr)
         self._end_with(code if code > 0 else _FAILURE_STATUS)
 
     def _end_with(self, status: int) -> None:
@@ -229,8 +231,16 @@ class Supervisor:
         self._has_begun = self._has_begun or all(child.is_up for child in self._children.values())
 
     def _look_at(self, child: _Child) -> None:
-        if child.is_up and not child.is_killed and child.role.is_hung():
-            log.error("the %s process hangs; ending it", child.role.name)
+        if child.is_killed:
+            return
+        name, age_s = child.role.name, self._age_s(child)
+        if child.is_up and child.role.is_hung():
+            log.error("the %s process hangs; ending it", name)
+            self._kill(child)
+        elif not child.is_up and child.role.is_late(age_s):
+            log.error(
+                "the %s process is not up after %.1f s (engine_ready_timeout_s); ending it", name, age_s
+            )
             self._kill(child)
 
     def _kill(self, child: _Child) -> None:

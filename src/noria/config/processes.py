@@ -30,9 +30,18 @@ class ProcessOptions:
         REAL,
         low=0.1,
     )
+    engine_ready_timeout_s: float = option(
+        600.0,
+        "Seconds that an engine gets to load its model and be ready. One that is not by then is ended: the server with "
+        "it at the first start, else another one is started.",
+        REAL,
+        low=1,
+        fallbacks=("VLLM_ENGINE_READY_TIMEOUT_S",),
+    )
     api_hang_timeout: float = option(
         30.0,
-        "Seconds without a turn of its event loop after which a process that speaks HTTP is ended and started anew.",
+        "Seconds without a turn of its event loop after which a process that speaks HTTP is ended and started anew; "
+        "one that only starts gets as long as the engine.",
         REAL,
         low=1,
     )

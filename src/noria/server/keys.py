@@ -65,6 +65,13 @@ class KeyRing:
             self.refresh()
 
     def _with(self, held: Sequence[HeldKey]) -> list[tuple[bytes, Tenant]]:
+        # Limits and cached prefixes go by the name: two holders must not have the same.
+        taken = {tenant.name for _, tenant in self._stated} & {one.tenant.name for one in held}
+        if taken:
+            raise ConfigError(
+                f"the keys file {self._path} has the name {min(taken)!r}, which is that of a key given with --api-key; "
+                "use another"
+            )
         return [*self._stated, *((_digest(one.key.encode()), one.tenant) for one in held)]
 
 
