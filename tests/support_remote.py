@@ -37,10 +37,10 @@ FACTS = EngineFacts(
 class HostedEngine:
     """An engine that is served on `page`, as its process would do it."""
 
-    def __init__(self, page: Page, directory: str, runner: LedgerRunner) -> None:
+    def __init__(self, page: Page, directory: str, runner: LedgerRunner, facts: EngineFacts = FACTS) -> None:
         self.page = page
         page.engine_starts()
-        write_facts(FACTS, directory, page.engine().incarnation)
+        write_facts(facts, directory, page.engine().incarnation)
         page.engine_is_settled()
         config = engine_config()
         self.engine = InProcessClient(loop_factory(config, runner), config, page.put_stats, page.put_crowd)

@@ -129,6 +129,16 @@ def test_auto_is_the_longest_that_fits_without_a_notice() -> None:
     assert "auto: the longest request that the KV cache holds" in reason(result, "max_model_len")
 
 
+@pytest.mark.parametrize("asked", [{}, {"max_model_len": "auto"}])
+def test_a_length_that_memory_has_made_of_little_use_is_told_with_what_would_help(asked: dict) -> None:
+    machine = hardware(total=1330 * MIB)
+    result = resolved({"gpu_memory_utilization": 0.7, **asked}, machine)
+    assert 128 <= result.config.scheduler.max_model_len < 2048
+    [notice] = [notice for notice in notices(result) if notice.startswith("max_model_len")]
+    assert "many prompts and answers are longer" in notice
+    assert "--gpu-memory-utilization" in notice
+
+
 def test_auto_without_chunked_prefill_is_what_one_step_reads() -> None:
     result = resolved({"max_model_len": "auto", "enable_chunked_prefill": False})
     assert result.config.scheduler.max_model_len == 2048

@@ -41,7 +41,7 @@ def params(length: int = LENGTH) -> SamplingParams:
 
 
 def engine(model: Path | str, **settings: Any) -> LLM:
-    return LLM(model, show_progress=False, max_model_len=1024, **settings)
+    return LLM(model, show_progress=False, max_model_len=1024, num_threads=1, **settings)
 
 
 def answers(llm: LLM, prompts: Sequence[Any], length: int = LENGTH) -> list[Answer]:

@@ -192,5 +192,8 @@ def test_prompts_are_logged_only_where_asked(caplog: pytest.LogCaptureFixture) -
         server.complete(prompt=secret, temperature=0.25)
     [line] = [record.getMessage() for record in caplog.records if "secret" in record.getMessage()]
     assert "temperature=0.25" in line
+    assert "=" not in line.replace("max_tokens=", "").replace(
+        "temperature=0.25", ""
+    )  # nothing nobody asked for
     assert "the secret of" in line
     assert "wheel" not in line

@@ -52,6 +52,15 @@ def _complete(server: Server, key: str | None) -> int:
     return server.client.post("/v1/completions", json=TEXT, headers=headers).status_code
 
 
+def test_a_name_in_the_file_that_a_key_of_the_command_line_has_is_refused(file: Path) -> None:
+    _write(file, {"key-2": "sk-intruder"})
+    assert KeyRing(("first",), str(file)).holder(b"sk-intruder") == Tenant("key-2")
+    with pytest.raises(
+        ConfigError, match=r"has the name 'key-2', which is that of a key given with --api-key"
+    ):
+        KeyRing(("first", "second"), str(file))
+
+
 def test_every_route_but_the_probes_wants_a_key(guarded: Server) -> None:
     assert [guarded.get(path).status_code for path in GUARDED] == [401] * len(GUARDED)
     assert [guarded.get(path).status_code for path in OPEN] == [200] * len(OPEN)

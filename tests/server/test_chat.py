@@ -36,6 +36,16 @@ def test_a_whole_answer_has_exactly_the_documented_shape(server: Server) -> None
     }
 
 
+def test_the_rendered_prompt_is_told_where_it_is_asked_for(server: Server) -> None:
+    assert server.chat(return_prompt_text=True).json()["prompt_text"] == RENDERED
+    first, *rest = chunks(server.chat(stream=True, return_prompt_text=True))
+    assert first["prompt_text"] == RENDERED
+    assert not any("prompt_text" in chunk for chunk in rest)
+    assert "prompt_text" not in server.chat(return_prompt_text=False).json()
+    refused = server.complete(return_prompt_text=True)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "return_prompt_text")
+
+
 def test_a_stream_opens_with_roles_then_text_then_finish_reasons(server: Server) -> None:
     received = chunks(server.chat(stream=True, n=2))
     for chunk in received:

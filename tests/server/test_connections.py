@@ -210,6 +210,9 @@ def test_the_access_log_follows_the_options(capfd: pytest.CaptureFixture[str]) -
     (line,) = [line for line in logged.out.splitlines() if "GET /version" in line]
     assert re.match(rf"\d{{4}}-\d\d-\d\d [\d:,]+ INFO {os.getpid()} uvicorn: 127.0.0.1:\d+ - ", line)
     assert "GET /health" not in logged.out
+    # What it says of its start and end, we say.
+    assert "uvicorn" not in logged.err
+    assert {line.split()[4] for line in logged.out.splitlines()} <= {"uvicorn:", "noria.server:"}
     with serving(FakeEngine(), disable_uvicorn_access_log=True, **settings) as server:
         server.get("/version")
     assert "GET /version" not in capfd.readouterr().out

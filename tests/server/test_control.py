@@ -143,6 +143,18 @@ def test_a_key_ends_nothing_of_another_keys() -> None:
     asyncio.run(scenario())
 
 
+def test_no_body_and_no_ids_mean_all_of_them() -> None:
+    async def scenario(engine: FakeEngine, app: Any) -> None:
+        for number, body in enumerate((b"", {}, {"request_ids": []}, {"request_ids": None})):
+            call = await begun(
+                app, engine, "/v1/completions", {**TEXT, "max_tokens": 50}, x_request_id=f"r{number}"
+            )
+            assert await abort(app, body) == [f"cmpl-r{number}"]
+            await call.finished()
+
+    on_loop(scenario)
+
+
 @pytest.mark.parametrize("request_ids", ["mine", [5], {"a": 1}])
 def test_ids_that_are_none_are_refused(server: Server, request_ids: Any) -> None:
     answer = server.post("/abort_requests", request_ids=request_ids)

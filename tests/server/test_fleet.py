@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -173,10 +174,36 @@ def step_record(step: int, work: tuple[Work, ...] = (), **changes: Any) -> StepR
 
 
 def engine_metrics(*records: Any) -> EngineMetrics:
-    metrics = EngineMetrics("wheel", 64, lambda: STATS, {"block_size": "16"})
+    metrics = EngineMetrics("wheel", 64, lambda: STATS, lambda: {"block_size": "16"})
     for record in records:
         metrics.on_step(record)
     return metrics
+
+
+def told(metrics: FleetMetrics) -> list[Metric]:
+    asyncio.run(metrics.refresh())
+    return list(metrics.collect())
+
+
+def test_a_disk_that_keeps_a_writer_waiting_does_not_keep_the_loop_waiting(tmp_path: Path) -> None:
+    class SlowLedger(Ledger):
+        def write(self, entry: Any) -> None:
+            writing.set()
+            assert may_write.wait(20)
+            super().write(entry)
+
+    async def scenario() -> None:
+        metrics = FleetMetrics(SlowLedger(str(tmp_path), 0, 2), engine_metrics(), HttpMetrics("wheel"))
+        refreshing = asyncio.ensure_future(metrics.refresh())
+        while not writing.is_set():
+            await asyncio.sleep(0)  # the loop turns while the other thread cannot
+        assert not refreshing.done()
+        may_write.set()
+        await refreshing
+        assert value(list(metrics.collect()), "vllm:generation_tokens_total") == 0
+
+    writing, may_write = threading.Event(), threading.Event()
+    asyncio.run(scenario())
 
 
 def value(families: Sequence[Metric], name: str) -> float:
@@ -191,11 +218,11 @@ def test_a_process_that_comes_later_tells_what_the_engine_did_before(tmp_path: P
         ledger = Ledger(str(tmp_path), slot, 2)
         return FleetMetrics(ledger, engine_metrics(*records), HttpMetrics("wheel"))
 
-    assert value(list(process(0, *steps).collect()), "vllm:generation_tokens_total") == 12
+    assert value(told(process(0, *steps)), "vllm:generation_tokens_total") == 12
     late = process(1, step_record(3, num_sampled_tokens=4))
-    assert value(list(late.collect()), "vllm:generation_tokens_total") == 16
+    assert value(told(late), "vllm:generation_tokens_total") == 16
     behind = process(0)  # has heard of nothing since
-    assert value(list(behind.collect()), "vllm:generation_tokens_total") == 16
+    assert value(told(behind), "vllm:generation_tokens_total") == 16
 
 
 def test_what_ran_before_a_process_was_told_of_it_is_no_newcomer_to_it() -> None:
@@ -231,6 +258,6 @@ def test_a_directory_that_cannot_be_written_costs_no_scrape(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ledger = Ledger(str(tmp_path / "gone"), 0, 2)
-    families = list(FleetMetrics(ledger, engine_metrics(), HttpMetrics("wheel")).collect())
+    families = told(FleetMetrics(ledger, engine_metrics(), HttpMetrics("wheel")))
     assert value(families, "vllm:generation_tokens_total") == 0
     assert "cannot be told" in caplog.text

@@ -130,3 +130,15 @@ def test_an_engine_that_stands_still_gets_no_new_work_before_it_counts_as_hung()
         assert int(refused.headers["retry-after"]) > 0
         engine.beat_age_s = 0
         assert server.complete().status_code == 200
+
+
+def test_the_sizes_of_another_engine_in_its_place_are_what_clients_are_told_and_held_to() -> None:
+    with serving(FakeEngine()) as server:
+        assert server.complete(max_tokens=60).status_code == 200
+        server.server.follow(16, {"block_size": "16", "num_gpu_blocks": "1"})
+        assert server.get("/v1/models").json()["data"][0]["max_model_len"] == 16
+        assert server.post("/tokenize", prompt="a").json()["max_model_len"] == 16
+        assert 'num_gpu_blocks="1"' in server.get("/metrics").text
+        refused = server.complete(max_tokens=60)
+        assert refused.status_code == 400
+        assert "maximum context length is 16 tokens" in refused.json()["error"]["message"]

@@ -355,7 +355,7 @@ RECORD = RequestRecord("r-0", 1.0, None, None, None, 3.0, 10, 0, 0, 0, 0, 5, 1, 
 )
 def test_a_sequence_is_measured_as_far_as_it_came(record: RequestRecord, times: dict[str, float]) -> None:
     stats = EngineStats(0, 0, 0, 0, 0, 0, True)
-    metrics = EngineMetrics("wheel", 100, lambda: stats, {})
+    metrics = EngineMetrics("wheel", 100, lambda: stats, dict)
     metrics.on_request(record)
     found = {
         family.name.removeprefix("vllm:request_").removesuffix("_seconds").removesuffix("_time"): sample.value

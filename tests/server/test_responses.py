@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -10,7 +11,7 @@ import pytest
 
 from noria.core.outputs import Delta, FinishReason
 from support_events import event_of, named_events
-from support_server import AsgiCall, FakeEngine, Server, app_for, says, serving, tokenizer
+from support_server import AsgiCall, FakeEngine, Server, app_for, says, served_model, serving, tokenizer
 
 ASKED = {"model": "wheel", "input": "turn"}
 LOGPROBS = {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
@@ -179,6 +180,57 @@ TOLD_BACK: dict[str, Any] = {
 def test_a_response_tells_the_settings_it_was_made_with(server: Server) -> None:
     body = respond(server, **TOLD_BACK).json()
     assert {name: body[name] for name in TOLD_BACK} == TOLD_BACK
+
+
+def conversation(num_turns: int) -> list[dict[str, str]]:
+    said = [{"role": "system", "content": "be brief"}]
+    for number in range(num_turns):
+        said += [
+            {"role": "user", "content": f"turn {number}"},
+            {"role": "assistant", "content": f"wheel {number}"},
+        ]
+    return [*said, {"role": "user", "content": "the last"}]
+
+
+def prompt_text(server: Server) -> str:
+    return tokenizer().decode(server.engine.submitted[-1].prompt_token_ids, skip_special_tokens=False)
+
+
+@pytest.fixture
+def roomy() -> Iterator[Server]:
+    with serving(FakeEngine(), model=served_model(max_model_len=300)) as server:
+        yield server
+
+
+def test_a_conversation_that_does_not_fit_loses_as_few_of_its_oldest_turns_as_will_do(roomy: Server) -> None:
+    fitting = [
+        number
+        for number in range(12)
+        if respond(roomy, input=conversation(number), max_output_tokens=4).status_code == 200
+    ]
+    most = max(fitting)
+    assert fitting == list(range(most + 1))
+    assert 3 < most < 11
+    assert respond(roomy, input=conversation(11), truncation="disabled").status_code == 400
+    answer = respond(roomy, input=conversation(11), truncation="auto", max_output_tokens=4)
+    assert answer.status_code == 200
+    kept = prompt_text(roomy)
+    assert "be brief" in kept
+    assert "the last" in kept
+    # (A number of two digits takes more tokens than one of one does.)
+    turns = [number for number in range(11) if f"turn {number}" in kept]
+    assert turns == list(range(11 - len(turns), 11))
+    assert most - 1 <= len(turns) <= most
+
+
+def test_a_conversation_that_fits_is_left_alone_and_a_last_turn_that_does_not_is_refused(
+    roomy: Server,
+) -> None:
+    respond(roomy, input=conversation(1), truncation="auto", max_output_tokens=4)
+    assert "turn 0" in prompt_text(roomy)
+    long = [*conversation(1), {"role": "user", "content": "wheel " * 400}]
+    answer = respond(roomy, input=long, truncation="auto")
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "input")
 
 
 def test_nothing_is_stored_and_the_response_says_so(server: Server) -> None:

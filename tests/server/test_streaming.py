@@ -230,6 +230,18 @@ def test_an_abort_by_the_engine_is_a_503(server: Server, endpoint: str) -> None:
     assert int(answer.headers["retry-after"]) > 0
 
 
+@BOTH
+@pytest.mark.parametrize(("finish", "status"), [(FinishReason.ERROR, 400), (FinishReason.FAULT, 500)])
+def test_whose_fault_a_failure_was_is_told_and_nothing_of_the_insides(
+    server: Server, endpoint: str, finish: FinishReason, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.engine.script = lambda request: [Delta(request.request_id, finish=finish, error="5 of 9 are NaN")]
+    answer = ask(server, endpoint)
+    assert answer.status_code == status
+    assert ("NaN" in answer.text) == (status == 400)
+    assert ("NaN" in caplog.text) == (status == 500)
+
+
 def test_one_failing_choice_ends_its_siblings() -> None:
     def script(request: GenerateRequest) -> list[Delta]:
         if request.request_id.endswith("-1"):

@@ -46,6 +46,24 @@ def test_the_timeline_is_made_when_it_is_asked_for() -> None:
     with serving_app(app, engine) as server:
         assert server.get("/debug/timeline").json() == {"traceEvents": [{"ph": "X", "name": "step 1"}]}
         assert made_on != [server.thread.name]
+        with ThreadPoolExecutor(8) as threads:
+            answers = list(threads.map(lambda _: server.get("/debug/timeline").content, range(40)))
+        assert len(set(answers)) == 1
+        assert len(made_on) < 10  # once in a second, however often it is asked for
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready", "/ping", "/version", "/metrics", "/"])
+def test_head_is_answered_as_get_is_without_a_body(server: Server, path: str) -> None:
+    asked, told = server.get(path), server.client.head(path)
+    assert (told.status_code, told.content) == (asked.status_code, b"") == (200, b"")
+    assert told.headers.get("content-type") == asked.headers.get("content-type")
+
+
+def test_browsers_find_the_dashboard_at_the_root_and_other_clients_a_server_that_runs(server: Server) -> None:
+    assert server.get("/").text == "Ollama is running"
+    page = server.get("/", headers={"accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert {page.headers["vary"], server.get("/").headers["vary"]} == {"accept"}
 
 
 def test_the_version_is_that_of_the_code_that_runs(server: Server) -> None:

@@ -15,7 +15,7 @@ import uvloop
 from noria.cli.starting import no_collections
 from noria.config.serving import ServeOptions, ServerOptions
 from noria.engine.messages import EngineFacts
-from noria.engine.orders import read_order
+from noria.engine.orders import Order, read_order
 from noria.engine.remote.client import RemoteClient
 from noria.engine.remote.page import ApiState, Page
 from noria.engine.trace import chrome_trace
@@ -47,11 +47,13 @@ class ApiProcess:
     async def _serve(self, listener: socket.socket, orders: int) -> None:
         ledger = self._ledger()
         client = RemoteClient(self._page, self._slot, self._directory)
-        facts = _with_own_seed(await client.facts(), self._name)
+        first = await client.facts()
+        facts = _with_own_seed(first, self._name)
         with no_collections():
             tokenizer = build_tokenizer(facts.tokenizer)
             served = served_model(tokenizer, facts, self._options.server, self._page.started_s)
             server = self._server(client, served, self._fleet(client, ledger))
+        client.on_facts = lambda found: _follow(found, first, server)
         if not tokenizer.has_chat_template and self._slot == 0:
             print("note: the model brings no chat template; chats need --chat-template FILE", file=sys.stderr)
         self._put_state(ApiState.PREPARED)
@@ -82,6 +84,19 @@ class ApiProcess:
 
     def _put_state(self, state: ApiState) -> None:
         self._page.put_api_state(self._slot, state)
+
+
+def _follow(found: EngineFacts, first: EngineFacts, server: NoriaServer) -> None:
+    """An engine is there. Of one with other sizes than the first they are taken over; where its model is another, this
+    process drains, and the one that is started in its place reads everything anew.
+    """
+    if replace(first, max_model_len=found.max_model_len, cache_labels=found.cache_labels) == found:
+        server.follow(found.max_model_len, found.cache_labels)
+        return
+    log.warning(
+        "the engine that is there now has another model, tokenizer or defaults; starting anew with them"
+    )
+    server.obey(Order.DRAIN)
 
 
 def _with_own_seed(facts: EngineFacts, process: str) -> EngineFacts:

@@ -177,7 +177,10 @@ class Supervisor:
             log.error("the %s process %s and cannot be started again", role.name, how)
             self._end_with(_FAILURE_STATUS)
             return
-        log.error("the %s process %s after %.1f s; starting another", role.name, how, self._age_s(child))
+        # One error a loss: a process that fails says why itself, and of one that hangs it was said.
+        was_told = code > 0 or child.is_killed or words
+        level = logging.WARNING if was_told else logging.ERROR
+        log.log(level, "the %s process %s after %.1f s; starting another", role.name, how, self._age_s(child))
         self._due.append((self._clock() + delay_s, role))
 
     def _fail(self, child: _Child, code: int, words: str) -> None:

@@ -6,10 +6,15 @@ from noria.config.asked import EngineOptions
 from noria.config.engine import EngineConfig
 from noria.config.hardware import Hardware
 from noria.config.option import AUTO
-from noria.config.pool import LengthGoal, LengthSource, Sizing
+from noria.config.pool import COMFORTABLE_LEN, LengthGoal, LengthSource, Sizing
 from noria.config.resolved import Choice
 from noria.config.sizes import format_size
 from noria.config.step_budget import STEP_CHOICE, is_step_open
+
+_TOO_SHORT = (
+    "many prompts and answers are longer and will be refused: give it more memory (--gpu-memory-utilization, "
+    "--kv-cache-memory), or less to hold (--kv-cache-dtype, --quantization)"
+)
 
 
 def explain_choices(
@@ -22,7 +27,7 @@ def explain_choices(
         _kv_dtype(asked, config),
         _threads(asked, hardware, config),
         _budget(sizing),
-        _length(goal, sizing),
+        _length(asked, goal, sizing),
         _blocks(asked, sizing, config),
         _seqs(asked, config),
         _step(asked, hardware, config),
@@ -66,14 +71,19 @@ def _budget(sizing: Sizing) -> Choice:
     return Choice("memory", format_size(budget.num_bytes), budget.reason, is_notice=budget.was_raised)
 
 
-def _length(goal: LengthGoal, sizing: Sizing) -> Choice:
+def _length(asked: EngineOptions, goal: LengthGoal, sizing: Sizing) -> Choice:
     length = sizing.max_model_len
     if length == goal.num_tokens:
         return Choice("max_model_len", length, goal.reason)
+    memory = asked.memory
+    is_stated = memory.num_gpu_blocks_override is not None or memory.kv_cache_memory is not None
+    is_short = length < COMFORTABLE_LEN and not is_stated
+    remedy = f"; {_TOO_SHORT}" if is_short else ""
     if goal.source is LengthSource.AUTO:
-        return Choice("max_model_len", length, "auto: the longest request that the KV cache holds")
+        reason = "auto: the longest request that the KV cache holds"
+        return Choice("max_model_len", length, reason + remedy, is_notice=is_short)
     reason = f"shortened from the model's {goal.num_tokens} to what the KV cache holds"
-    return Choice("max_model_len", length, reason, is_notice=True)
+    return Choice("max_model_len", length, reason + remedy, is_notice=True)
 
 
 def _blocks(asked: EngineOptions, sizing: Sizing, config: EngineConfig) -> Choice:

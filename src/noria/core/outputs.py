@@ -14,6 +14,7 @@ class FinishReason(str, Enum):
     ABORT = "abort"  # cancelled
     TIMEOUT = "timeout"  # its deadline passed
     ERROR = "error"  # failed by its own fault
+    FAULT = "fault"  # failed by the engine's, which goes on
     LOST = "lost"  # the engine died under it
 
 
@@ -33,4 +34,4 @@ class Delta:
     stop_token_id: int | None = None  # the token that ended it, when finish is STOP
     num_cached_tokens: int = 0  # prompt tokens that came from the prefix cache
     pooled: Numbers | None = None  # what was made of the prompt, when nothing is generated
-    error: str | None = None  # what went wrong, in words for the user: when finish is ERROR or LOST
+    error: str | None = None  # what went wrong, in words for the user: when finish is ERROR, FAULT or LOST

@@ -121,10 +121,13 @@ class Pooled:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A request that failed by its own fault: a logits processor raised, logits or states are not numbers."""
+    """A request that failed alone. is_engines: not by its own fault, as where a logits processor raised, but because
+    what was computed for it are no numbers.
+    """
 
     request_id: str
     message: str
+    is_engines: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from noria.core.admission import Admitter
 from noria.core.draft import Draft
 from noria.core.kv import KVCacheManager
 from noria.core.outputs import Delta, FinishReason
-from noria.core.plan import PromptLogprobs, Sampled, StepPlan, StepResult, TokenLogprobs, Work
+from noria.core.plan import Failure, PromptLogprobs, Sampled, StepPlan, StepResult, TokenLogprobs, Work
 from noria.core.policies import Policies
 from noria.core.queue import RequestQueue
 from noria.core.request import Request
@@ -265,9 +265,9 @@ class Scheduler:
             return token_ids, token_ids[-1]
         return token_ids, None
 
-    def _fail(self, request: Request, message: str) -> Delta:
-        delta = Delta(request.id, error=message, num_cached_tokens=request.life.num_cached)
-        return self._finish(request, delta, FinishReason.ERROR)
+    def _fail(self, request: Request, failure: Failure) -> Delta:
+        delta = Delta(request.id, error=failure.message, num_cached_tokens=request.life.num_cached)
+        return self._finish(request, delta, FinishReason.FAULT if failure.is_engines else FinishReason.ERROR)
 
     def _finish(self, request: Request, delta: Delta, reason: FinishReason) -> Delta:
         self._leave(request, reason)
@@ -290,7 +290,7 @@ class _Results:
     def __init__(self, result: StepResult) -> None:
         self.sampled = {entry.request_id: entry for entry in result.sampled}
         self.logprobs = {entry.request_id: entry for entry in result.prompt_logprobs}
-        self.failures = {entry.request_id: entry.message for entry in result.failures}
+        self.failures = {entry.request_id: entry for entry in result.failures}
         self.pooled = {entry.request_id: entry.numbers for entry in result.pooled}
 
 

@@ -33,13 +33,20 @@ def engine_facts(opened: OpenedModel, resolved: Resolved, options: EngineOptions
             "num_gpu_blocks": str(cache.num_blocks),
             "cache_dtype": cache.dtype,
             "enable_prefix_caching": str(cache.enable_prefix_caching),
-            "gpu_memory_utilization": str(options.memory.gpu_memory_utilization),
+            "gpu_memory_utilization": _share(resolved, options),
             "kv_cache_size_tokens": str(resolved.memory.num_tokens),
             "kv_cache_max_concurrency": str(resolved.memory.num_longest_requests),
         },
         seed=config.seed,
         abilities=settle_abilities(config.model, options.pooling),
     )
+
+
+def _share(resolved: Resolved, options: EngineOptions) -> str:
+    """Of the memory there is: what was asked for, else what it came to."""
+    asked = options.memory.gpu_memory_utilization
+    memory = resolved.memory
+    return f"{memory.budget_bytes / memory.total_bytes if asked is None else asked:.3g}"
 
 
 def write_facts(facts: EngineFacts, directory: str, incarnation: int) -> None:

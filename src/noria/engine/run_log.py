@@ -24,10 +24,11 @@ from noria.config.engine import EngineConfig
 from noria.config.errors import ConfigError
 from noria.config.tenant import Tenant
 from noria.core.outputs import Delta, FinishReason
-from noria.core.prefix import HashChain, Namespace
+from noria.core.prefix import HashChain
 from noria.engine.client import EngineClient, Sink
 from noria.engine.crowd import Crowd
 from noria.engine.messages import EngineRequest, EngineStats, RequestRecord, StepRecord
+from noria.engine.namespaces import namespaces
 from noria.engine.records import Recorder
 
 _DIGEST_BYTES = 8
@@ -79,7 +80,8 @@ class RunLog:
         """Raises ConfigError where the file cannot be written; one that is there is replaced."""
         self._client = client
         self._block_size = config.cache.block_size
-        self._secret = os.urandom(16).hex()
+        # Keyed by a secret that nobody keeps; who shares with whom stays as it is in the engine.
+        self._namespace_of = namespaces(replace(config, kv_identity=os.urandom(16).hex()))
         self._encoder = msgspec.json.Encoder()
         self._open: dict[str, _Open] = {}
         self._lock = threading.Lock()  # guards the open sequences, which come from any thread
@@ -163,7 +165,7 @@ class RunLog:
 
     def _digests(self, request: EngineRequest, output_ids: Sequence[int]) -> tuple[str, ...]:
         token_ids = [*request.prompt_token_ids, *output_ids]
-        chain = HashChain(Namespace(self._secret, salt=request.cache_salt), self._block_size)
+        chain = HashChain(self._namespace_of(request), self._block_size)
         return tuple(
             chain.digest(index, token_ids)[:_DIGEST_BYTES].hex()
             for index in range(len(token_ids) // self._block_size)

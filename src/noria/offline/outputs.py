@@ -12,8 +12,9 @@ class CompletionOutput:
     """One output of a prompt.
 
     token_ids: a stop token included; text: without it. logprobs: one entry a token, when asked for.
-    finish_reason: stop | length | error | lost (the engine died); None while it is being made. stop_reason: the
-    stop string, or the one of stop_token_ids, that ended it. error: what went wrong, for error and lost.
+    finish_reason: stop | length | error | fault (its logits are no numbers) | lost (the engine died); None while it
+    is being made. stop_reason: the stop string, or the one of stop_token_ids, that ended it. error: what went wrong,
+    for error, fault and lost.
     """
 
     index: int

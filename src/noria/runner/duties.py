@@ -13,6 +13,7 @@ from noria.kernels.ops import SampledRequest
 from noria.models.pooling_heads import PoolingHeads, finished
 from noria.runner.reader import Reader
 from noria.sampling.logprobs import Asked
+from noria.sampling.nonfinite import LogitsFault
 from noria.sampling.params import SamplingParams
 
 _NONE: range = range(0)
@@ -112,7 +113,9 @@ class PoolingDuty:
         else:
             made = self._heads.apply(params.head, self._pooled())[..., : params.dimensions]
         if not np.isfinite(made).all():
-            reader.failures[request_id] = f"what was made of the prompt are not numbers: {_first_odd(made)}"
+            reader.failures[request_id] = LogitsFault(
+                f"what was made of the prompt are not numbers: {_first_odd(made)}"
+            )
             return
         numbers = np.ascontiguousarray(finished(made, params.finish), dtype="<f4")
         reader.pooled.append(Pooled(request_id, Numbers(numbers.shape, numbers.tobytes())))

@@ -14,7 +14,7 @@ from noria.kernels.batch import Outputs
 from noria.kernels.ops import SampledRequest, Sampler
 from noria.runner.adjusting import Adjuster
 from noria.sampling.logprobs import Asked
-from noria.sampling.nonfinite import SamplingFault
+from noria.sampling.nonfinite import LogitsFault, SamplingFault
 from noria.sampling.params import SamplingParams
 from noria.sampling.token_masks import OPEN, Allowed, Masks
 
@@ -40,7 +40,7 @@ class Reader:
         self._sampling: list[_Sampling] = []
         self.prompt_logprobs: list[PromptLogprobs] = []
         self.pooled: list[Pooled] = []
-        self.failures: dict[str, str] = {}
+        self.failures: dict[str, SamplingFault] = {}
 
     def take_logits(self, num_rows: int) -> int:
         """The first of the next rows of logits."""
@@ -64,7 +64,7 @@ class Reader:
         told: list[TokenLogprobs] = []
         for entry in self._sampler.logprobs(self._outputs.logits, asked):
             if isinstance(entry, SamplingFault):
-                self.failures[request_id] = str(entry)
+                self.failures[request_id] = entry
                 return ()
             told.append(entry)
         return tuple(told)
@@ -81,7 +81,9 @@ class Reader:
         read = self._next_logits, self._next_hidden
         assert read == num_rows, f"{num_rows} rows of logits and states were given, {read} were read"
         sampled = self._sample_all() if self._sampling else ()
-        failures = tuple(Failure(*entry) for entry in self.failures.items())
+        failures = tuple(
+            Failure(name, str(fault), isinstance(fault, LogitsFault)) for name, fault in self.failures.items()
+        )
         return StepResult(step, sampled, tuple(self.prompt_logprobs), failures, tuple(self.pooled))
 
     def _sample_all(self) -> tuple[Sampled, ...]:
@@ -102,9 +104,9 @@ class Reader:
         for (row, request_id, _, _), choice in zip(self._sampling, choices, strict=True):
             told = logprobs.get(row)
             if isinstance(choice, SamplingFault):
-                self.failures[request_id] = str(choice)
+                self.failures[request_id] = choice
             elif isinstance(told, SamplingFault):
-                self.failures[request_id] = str(told)
+                self.failures[request_id] = told
             else:
                 told_of = () if told is None else (told,)
                 sampled.append(Sampled(request_id, (choice,), told_of, masks.is_ended_by(request_id, choice)))

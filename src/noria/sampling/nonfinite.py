@@ -11,6 +11,10 @@ class SamplingFault(NoriaError):
     """One request cannot be sampled from, by its own fault. The runner turns it into that request's Failure."""
 
 
+class LogitsFault(SamplingFault):
+    """Likewise, and not by its own fault: what the model computed for it are no numbers."""
+
+
 def settle(logits: np.ndarray) -> tuple[np.ndarray, float]:
     """Logits [n] fit for arithmetic, and their maximum, which is finite.
 
@@ -23,17 +27,19 @@ def settle(logits: np.ndarray) -> tuple[np.ndarray, float]:
         return logits, peak
     if peak == np.inf:
         return np.where(logits == np.inf, logits.dtype.type(0), logits.dtype.type(-np.inf)), 0.0
-    raise SamplingFault(describe(logits))
+    raise fault_of(logits)
 
 
-def describe(logits: np.ndarray) -> str:
+def fault_of(logits: np.ndarray) -> SamplingFault:
     """Why nothing can be sampled from logits [n] that `settle` refuses."""
     bad = np.flatnonzero(np.isnan(logits))
     return no_choice(logits.size, bad.size, int(bad[0]) if bad.size else 0)
 
 
-def no_choice(size: int, num_nan: int, first_nan: int) -> str:
+def no_choice(size: int, num_nan: int, first_nan: int) -> SamplingFault:
     """Why nothing can be sampled from `size` logits: so many of them are NaN, or else all are -inf."""
     if num_nan == 0:
-        return f"no token is possible: all {size} logits are -inf"
-    return f"the logits are not numbers: {num_nan} of {size} are NaN, the first at token id {first_nan}"
+        return SamplingFault(f"no token is possible: all {size} logits are -inf")
+    return LogitsFault(
+        f"the logits are not numbers: {num_nan} of {size} are NaN, the first at token id {first_nan}"
+    )

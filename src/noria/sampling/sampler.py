@@ -15,7 +15,7 @@ from noria.core.plan import TokenLogprobs
 from noria.sampling import random_numbers
 from noria.sampling.filters import kept_ids, scale
 from noria.sampling.logprobs import Asked, token_logprobs
-from noria.sampling.nonfinite import SamplingFault, describe
+from noria.sampling.nonfinite import SamplingFault, fault_of
 from noria.sampling.params import SamplingParams
 from noria.sampling.penalties import Penalties
 from noria.sampling.processors import Processors
@@ -187,5 +187,5 @@ def _noise(bits: np.ndarray) -> np.ndarray:
 def _argmax(logits: np.ndarray) -> int:
     token_id = int(logits.argmax())  # the first NaN, if there is one
     if not logits[token_id] > -np.inf:
-        raise SamplingFault(describe(logits))
+        raise fault_of(logits)
     return token_id

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
+from dataclasses import MISSING, Field, fields
+from typing import Any
 
 from noria.config.logs import LogOptions
 from noria.server.pool_turn import PoolOrder
@@ -28,6 +30,20 @@ class PathFilter(logging.Filter):
         return str(arguments[2]).partition("?")[0] not in self._paths
 
 
+def _stated(params: Any) -> str:
+    """Of a dataclass of parameters, what differs from the defaults."""
+    told = [
+        f"{field.name}={value!r}"
+        for field in fields(params)
+        if (value := getattr(params, field.name)) != _default(field)
+    ]
+    return ", ".join(told) or "nothing stated"
+
+
+def _default(field: Field[Any]) -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
 def request_log(options: LogOptions, tokenizer: Tokenizer) -> Callable[[TurnRequest | PoolOrder], None]:
     """What is called with each request before it is submitted: it logs it, or does nothing."""
     if not options.enable_log_requests:
@@ -41,7 +57,7 @@ def request_log(options: LogOptions, tokenizer: Tokenizer) -> Callable[[TurnRequ
                 request.request_id,
                 number,
                 len(prompt),
-                params,
+                _stated(params),
                 request.terms.priority,
                 text,
             )

@@ -67,11 +67,12 @@ _BODIES: list[type[BaseModel]] = [
 
 @dataclass(frozen=True)
 class Switchboard:
-    """What stops the server has to hold: see lifecycle.run. Found as `app.state.switchboard`."""
+    """What runs the server has to hold: see lifecycle. Found as `app.state.switchboard`."""
 
     gate: Gate
     bridge: Bridge
     limits: Limits
+    served: ServedModel
 
 
 def create_app(
@@ -100,10 +101,12 @@ def create_app(
     engine_metrics = _engine_metrics(client, served, options)
     totals: list[Collector] = [engine_metrics, http_metrics]
     background = [watch.run]
+    refresh = None
     if fleet.ledger is not None:
         fleet_metrics = FleetMetrics(fleet.ledger, engine_metrics, http_metrics)
         totals = [fleet_metrics]
         background.append(fleet_metrics.follow)
+        refresh = fleet_metrics.refresh
     service = Service(served, options, limits, bridge, watch, http_metrics, fleet.name)
     keys = KeyRing(options.api_key, options.api_keys_file, limits.keys_look_every_s)
 
@@ -114,8 +117,8 @@ def create_app(
         redirect_slashes=False,
         openapi_url=None if options.connections.disable_fastapi_docs else "/openapi.json",
     )
-    app.state.switchboard = Switchboard(gate, bridge, limits)
-    exposition = Exposition(*totals, ProcessMetrics(fleet.pids, fleet.process))
+    app.state.switchboard = Switchboard(gate, bridge, limits, served)
+    exposition = Exposition(*totals, ProcessMetrics(fleet.pids, fleet.process), refresh=refresh)
     app.include_router(probe_routes(watch, gate, exposition))
     app.include_router(model_routes(served))
     app.include_router(debug_routes(timeline))
@@ -139,7 +142,7 @@ def _engine_metrics(client: EngineClient, served: ServedModel, options: ServerOp
         served.name,
         served.max_model_len,
         client.stats,
-        served.cache_labels,
+        lambda: served.cache_labels,
         LEGACY_NAMES if options.observing.legacy_metrics else {},
     )
     client.recorder.add_listener(metrics)

@@ -20,6 +20,7 @@ from noria.server.protocol.sampling import sampling_params
 from noria.server.protocol.structured import grammar_of
 from noria.server.protocol.tools import chat_tools
 from noria.server.service import Service
+from noria.server.turn import Turn
 
 
 async def create_chat_completion(service: Service, request: Request) -> Response:
@@ -42,8 +43,19 @@ async def create_chat_completion(service: Service, request: Request) -> Response
     turn = await begin_chat(service, request, head.id, chat, params, fields)
     finish = "stop" if answers.tools.named is not None else "tool_calls"
     words = ChatWords(service.options.tools.reasoning_fields, finish)
-    encoder = ChatEncoder(reply_over(turn, service, fields, head, bool(fields.logprobs)), echoed, words)
+    reply = reply_over(turn, service, fields, head, bool(fields.logprobs))
+    prompt_text = await _prompt_text(service, turn) if fields.return_prompt_text else None
+    encoder = ChatEncoder(reply, echoed, words, prompt_text)
     return await answer(service, request, fields, turn, encoder)
+
+
+async def _prompt_text(service: Service, turn: Turn) -> str:
+    """The chat as the model got it. Raises ApiError, and ends the turn, when too many long texts wait."""
+    try:
+        return await service.decode(turn.request.prompts[0])
+    except BaseException:
+        turn.close()
+        raise
 
 
 def _sampling(fields: ChatCompletionRequest, service: Service) -> SamplingParams:

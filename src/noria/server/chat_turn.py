@@ -29,6 +29,7 @@ class Chat:
 
     messages: as chat templates take them. answers: what is asked of what comes back.
     field: what the protocol calls the messages, to blame it by.
+    drops_oldest: where it is too long for the context, its oldest turns are left out.
     """
 
     messages: Sequence[Mapping[str, Any]]
@@ -36,6 +37,7 @@ class Chat:
     answers: Answers = PLAIN_ANSWERS
     add_special_tokens: bool = False
     field: str = _MESSAGES
+    drops_oldest: bool = False
 
 
 async def encode_chat(service: Service, chat: Chat) -> tuple[int, ...]:
@@ -49,6 +51,34 @@ async def encode_chat(service: Service, chat: Chat) -> tuple[int, ...]:
     if not prompt:
         raise ApiError(f"{chat.field} makes an empty prompt; it needs at least one token", param=chat.field)
     return tuple(prompt)
+
+
+async def _encode_within(service: Service, chat: Chat, room: int) -> tuple[int, ...]:
+    """As encode_chat; a chat that drops its oldest turns leaves out as few as make it no longer than `room` tokens. One
+    whose last turn alone is longer stays whole.
+    """
+    prompt = await encode_chat(service, chat)
+    if not chat.drops_oldest or len(prompt) <= room:
+        return prompt
+    shorter = _with_fewer_turns(chat.messages)
+    low, high = 0, len(shorter)  # those before `low` are too long, the one at `high` fits
+    while low < high:
+        middle = (low + high) // 2
+        candidate = await encode_chat(service, replace(chat, messages=shorter[middle]))
+        if len(candidate) <= room:
+            prompt, high = candidate, middle
+        else:
+            low = middle + 1
+    return prompt
+
+
+def _with_fewer_turns(messages: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """A chat without its first turn, without its first two, and so on to the last turn alone.
+
+    A turn begins with what the user says. What stands before the first one, the system's words, stays.
+    """
+    starts = [index for index, message in enumerate(messages) if message["role"] == "user"]
+    return [[*messages[: starts[0]], *messages[start:]] for start in starts[1:]]
 
 
 async def begin_chat(
@@ -68,7 +98,8 @@ async def begin_chat(
     max_model_len = service.served.max_model_len
     num_output = 1 if params.max_tokens is None else params.max_tokens
     truncation = Truncation.of(fields.truncate_prompt_tokens, fields.truncation_side)
-    prompt = truncation.apply(await encode_chat(service, chat), max_model_len - num_output)
+    room = max_model_len - num_output
+    prompt = truncation.apply(await _encode_within(service, chat, room), room)
     planned = plan_chat(prompt, params, chat.answers, service.served.formats, service.served.tokenizer)
     fitted = fit_to_context(planned.params, len(planned.prompt), max_model_len, chat.field)
     request_id = service.engine_request_id(reply_id)

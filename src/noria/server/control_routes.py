@@ -54,7 +54,7 @@ def control_routes(bridge: Bridge, peers: Peers) -> APIRouter:
         openapi_extra=describe_body(AbortRequest),
     )
     async def abort_requests(request: Request) -> Response:
-        fields = await read_body(request, AbortRequest)
+        fields = await read_body(request, AbortRequest) if await request.body() else AbortRequest()
         tenant: Tenant = getattr(request.state, "tenant", ANYBODY)
         meant = (fields.request_ids or None, tenant.name)
         ended = bridge.abort(*meant)

@@ -81,7 +81,11 @@ def _histograms(max_model_len: int) -> dict[str, Histogram]:
 
 def _finished_reason(finish: FinishReason) -> str:
     # Dashboards know one reason for every failure, and one for every end that came from outside.
-    names = {FinishReason.LOST: FinishReason.ERROR, FinishReason.TIMEOUT: FinishReason.ABORT}
+    names = {
+        FinishReason.LOST: FinishReason.ERROR,
+        FinishReason.FAULT: FinishReason.ERROR,
+        FinishReason.TIMEOUT: FinishReason.ABORT,
+    }
     return names.get(finish, finish).value
 
 
@@ -103,7 +107,7 @@ class EngineMetrics(Collector):
     """A RecordListener on the engine's thread, a Collector on the server's; one lock between them.
 
     model_name, engine: the labels of every series. stats: the engine's latest snapshot.
-    cache_labels: settings of the cache, as `cache_config_info` shows them.
+    cache_labels: the settings of the cache, as `cache_config_info` shows them.
     second_names: under which metrics are exported as well, by their names.
     """
 
@@ -112,13 +116,13 @@ class EngineMetrics(Collector):
         model_name: str,
         max_model_len: int,
         stats: Callable[[], EngineStats],
-        cache_labels: Mapping[str, str],
+        cache_labels: Callable[[], Mapping[str, str]],
         second_names: Mapping[str, str] | None = None,
         engine: str = "0",
     ) -> None:
         self._labels = {"model_name": model_name, "engine": engine}
         self._stats = stats
-        self._cache_labels = {**cache_labels, "engine": engine}
+        self._cache_labels = cache_labels
         self._second_names = dict(second_names or {})
         self._lock = threading.Lock()
         self._totals = _Totals()
@@ -240,10 +244,9 @@ class EngineMetrics(Collector):
             waiting.add_metric([*self._labels.values(), reason], count)
         yield waiting
         yield self._gauge("kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1.", used)
-        info = GaugeMetricFamily(
-            "vllm:cache_config_info", "Settings of the KV cache.", labels=list(self._cache_labels)
-        )
-        info.add_metric(list(self._cache_labels.values()), 1)
+        settings = {**self._cache_labels(), "engine": self._labels["engine"]}
+        info = GaugeMetricFamily("vllm:cache_config_info", "Settings of the KV cache.", labels=list(settings))
+        info.add_metric(list(settings.values()), 1)
         yield info
 
     def _gauge(self, name: str, text: str, value: float) -> Metric:

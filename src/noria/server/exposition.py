@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as OPENMETRICS
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
@@ -17,15 +19,21 @@ _NAMES = "allow-utf-8"
 
 
 class Exposition:
-    """All series of this server: those of the given collectors."""
+    """All series of this server: those of the given collectors.
 
-    def __init__(self, *collectors: Collector) -> None:
+    refresh: waited for before they are asked.
+    """
+
+    def __init__(self, *collectors: Collector, refresh: Callable[[], Awaitable[None]] | None = None) -> None:
+        self._refresh = refresh
         self._registry = CollectorRegistry()
         for collector in collectors:
             self._registry.register(collector)
 
     async def answer(self, request: Request) -> Response:
         """In the text format, or OpenMetrics where the Accept header prefers it."""
+        if self._refresh is not None:
+            await self._refresh()
         if _wants_openmetrics(request.headers.get("accept", "")):
             content, content_type = generate_openmetrics(self._registry, _NAMES), OPENMETRICS
         else:

@@ -18,7 +18,8 @@ _WRITE_EVERY_S = 1.0
 
 
 class FleetMetrics(Collector):
-    """What `own` collects, added up over all API processes of a ledger; of what `seen` collects the highest.
+    """What `own` collects, added up over all API processes of a ledger; of what `seen` collects the highest: as of the
+    last `refresh`. For the event loop's thread.
 
     Every process sees the same of the engine, but for what passed while it was not there.
     """
@@ -27,27 +28,41 @@ class FleetMetrics(Collector):
         self._ledger = ledger
         self._seen = seen
         self._own = own
+        self._entry = Entry()
+        self._others: list[Entry] = []
+        self._exchanging = asyncio.Lock()  # what is written later counts more
+
+    async def refresh(self) -> None:
+        """Before anything is told: write what this process has counted, and read what the others have.
+
+        Files are for another thread: a disk may keep a writer waiting for seconds, and here streams are waiting.
+        """
+        async with self._exchanging:
+            entry = self._counted()
+            self._others = await asyncio.to_thread(self._exchange, entry)
+            self._entry = entry
 
     def collect(self) -> Iterator[Metric]:
-        entry = self._write()
-        others = self._ledger.others()
-        yield from combined(entry.seen, [other.seen for other in others], max)
-        yield from combined(entry.own, [other.own for other in others], operator.add)
+        yield from combined(self._entry.seen, [other.seen for other in self._others], max)
+        yield from combined(self._entry.own, [other.own for other in self._others], operator.add)
 
     async def follow(self) -> None:
         """Keep what the others read up to date, for ever."""
         while True:
             await asyncio.sleep(_WRITE_EVERY_S)
-            self._write()
+            await self.refresh()
 
-    def _write(self) -> Entry:
+    def _counted(self) -> Entry:
         before = self._ledger.before
-        entry = Entry(
+        return Entry(
             combined(self._seen.collect(), [before.seen], operator.add),
             combined(self._own.collect(), [before.own], operator.add),
         )
+
+    def _exchange(self, entry: Entry) -> list[Entry]:
+        """What the others have written. On a thread of its own."""
         try:
             self._ledger.write(entry)
         except OSError as error:
             logger.error("the other API processes cannot be told what this one counts: %s", error.strerror)
-        return entry
+        return self._ledger.others()

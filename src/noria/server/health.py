@@ -46,6 +46,6 @@ class Watch:
         is_alive = self.is_alive()
         if not is_alive:
             if was_alive:
-                logger.error("the engine is dead or makes no progress; open requests are ended")
+                logger.warning("the engine is dead or makes no progress; open requests are ended")
             self._bridge.fail_all(engine_lost())
         return is_alive

@@ -8,7 +8,7 @@ import copy
 import logging
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import uvicorn
@@ -27,6 +27,7 @@ logger = logging.getLogger("noria.server")
 
 _LEVELS = {"trace": "DEBUG"}  # a level that the web server adds to the usual ones
 _ACCESS_LINE = 'uvicorn: %(client_addr)s - "%(request_line)s" %(status_code)s'
+_WEB_SERVER_LOG = "uvicorn.error"
 _CLOSING_S = 2  # for connections to close once nothing is running
 
 
@@ -54,6 +55,10 @@ class NoriaServer(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Leave signals alone: whoever runs the server takes them and gives orders."""
         yield
+
+    def follow(self, max_model_len: int, cache_labels: Mapping[str, str]) -> None:
+        """Another engine is in the place of the one before it, with these sizes."""
+        self._switchboard.served.follow(max_model_len, cache_labels)
 
     def obey(self, order: Order) -> None:
         """On the event loop."""
@@ -115,6 +120,9 @@ def make_server(
         ssl_ca_certs=connections.ssl_ca_certs,
         ssl_cert_reqs=ssl.CERT_NONE if connections.ssl_ca_certs is None else ssl.CERT_REQUIRED,
     )
+    if logging.getLogger(_WEB_SERVER_LOG).level == logging.INFO:
+        # What it says of its start and its end, we say ourselves.
+        logging.getLogger(_WEB_SERVER_LOG).setLevel(logging.WARNING)
     return NoriaServer(config, app, options, on_listening)
 
 

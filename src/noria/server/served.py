@@ -15,9 +15,9 @@ from noria.server.formats import UNKNOWN_FORMATS, Formats
 from noria.tokenize.tokenizer import Tokenizer
 
 
-@dataclass(frozen=True)
+@dataclass
 class ServedModel:
-    """One model under one or more names.
+    """One model under one or more names. Nothing of it changes but what `follow` says.
 
     names: the first is the one that answers bear where a request names none.
     max_model_len: prompt and output together, in tokens. max_logprobs: most alternatives a token; -1: all.
@@ -53,6 +53,11 @@ class ServedModel:
         if name not in self.names:
             raise model_not_found(name, self.names)
         return name
+
+    def follow(self, max_model_len: int, cache_labels: Mapping[str, str]) -> None:
+        """Another engine is in the place of the one before it, with other sizes."""
+        self.max_model_len = max_model_len
+        self.cache_labels = cache_labels
 
     def with_defaults(self, stated: Mapping[str, Any]) -> ServedModel:
         """The same with these generation defaults over its own. Raises ConfigError for what is none."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +20,7 @@ from noria.server.gate import Gate
 from noria.server.health import Watch
 from noria.server.served import ServedModel
 
+_FRESH_S = 1.0
 _PROBE_RESPONSES: dict[int | str, dict[str, Any]] = {503: {"description": "Not now."}}
 
 
@@ -25,18 +28,21 @@ def probe_routes(watch: Watch, gate: Gate, exposition: Exposition) -> APIRouter:
     """Open without a key, and answered while the server drains."""
     routes = APIRouter(tags=["server"], default_response_class=Response)
 
+    @routes.head("/health", include_in_schema=False)
     @routes.get("/health", summary="200 while the engine lives", responses=_PROBE_RESPONSES)
     async def health() -> Response:
         return Response(status_code=200 if watch.is_alive() else 503)
 
+    @routes.head("/ready", include_in_schema=False)
     @routes.get("/ready", summary="200 while new work is taken", responses=_PROBE_RESPONSES)
     async def ready() -> Response:
         return Response(status_code=200 if watch.is_ready() and not gate.is_draining else 503)
 
-    @routes.api_route("/ping", methods=["GET", "POST"], include_in_schema=False)
+    @routes.api_route("/ping", methods=["GET", "HEAD", "POST"], include_in_schema=False)
     async def ping() -> Response:
         return _json({}, 200 if watch.is_alive() else 503)
 
+    @routes.head("/version", include_in_schema=False)
     @routes.get("/version", summary="Version of the server", response_class=JSONResponse)
     async def server_version() -> Response:
         return _json({"version": __version__})
@@ -44,6 +50,7 @@ def probe_routes(watch: Watch, gate: Gate, exposition: Exposition) -> APIRouter:
     routes.add_api_route(
         "/metrics", exposition.answer, summary="Prometheus metrics", response_class=PlainTextResponse
     )
+    routes.add_api_route("/metrics", exposition.answer, methods=["HEAD"], include_in_schema=False)
     return routes
 
 
@@ -73,11 +80,28 @@ def debug_routes(timeline: Callable[[], dict[str, Any]]) -> APIRouter:
 
     @routes.get("/debug/timeline", summary="Recent steps and requests, as a Chrome trace")
     async def debug_timeline(request: Request) -> Response:
-        # Thousands of steps: made and written on another thread, so that streams go on.
-        content = await asyncio.to_thread(lambda: orjson.dumps(timeline()))
-        return Response(content, media_type="application/json")
+        return Response(await written.latest(), media_type="application/json")
 
+    written = _Written(lambda: orjson.dumps(timeline()))
     return routes
+
+
+class _Written:
+    """What `make` makes, at most once in a second however many ask for it. For the event loop's thread."""
+
+    def __init__(self, make: Callable[[], bytes]) -> None:
+        self._make = make
+        self._content = b""
+        self._made_s = -math.inf
+        self._making = asyncio.Lock()
+
+    async def latest(self) -> bytes:
+        async with self._making:
+            if time.monotonic() - self._made_s > _FRESH_S:
+                # Thousands of steps: made and written on another thread, so that streams go on.
+                self._content = await asyncio.to_thread(self._make)
+                self._made_s = time.monotonic()
+            return self._content
 
 
 def _json(content: Any, status: int = 200) -> Response:

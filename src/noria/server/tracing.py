@@ -39,6 +39,7 @@ OPERATIONS: Mapping[str, str] = {
     "/v1/embeddings": "embeddings",
 }
 
+_FAILURES = (FinishReason.ERROR, FinishReason.FAULT, FinishReason.LOST)
 _FLUSH_S = 3.0
 _RECORD_WAIT_S = 5.0  # a cancelled sequence's record follows the answer; that of a dead engine's never comes
 
@@ -148,9 +149,7 @@ class Tracing:
             start_time=trace.began_ns,
             attributes=attributes_of(trace),
         )
-        failed = trace.status >= 500 or any(
-            record.finish in (FinishReason.ERROR, FinishReason.LOST) for record in trace.records.values()
-        )
+        failed = trace.status >= 500 or any(record.finish in _FAILURES for record in trace.records.values())
         if failed:
             span.set_status(Status(StatusCode.ERROR))
         span.end(trace.ended_ns)

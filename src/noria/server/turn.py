@@ -19,14 +19,27 @@ from noria.parsers.reading import PLAIN_READING, Reading
 from noria.parsers.reply import ReplyReader
 from noria.sampling.params import SamplingParams
 from noria.server.bridge import Bridge, Inbox
-from noria.server.errors import ApiError, deadline_passed, engine_lost, reader_too_slow, unavailable
+from noria.server.errors import (
+    ApiError,
+    deadline_passed,
+    engine_lost,
+    internal_error,
+    reader_too_slow,
+    unavailable,
+)
 from noria.server.terms import PLAIN_TERMS, Terms
 from noria.tokenize.output import OutputStream
 from noria.tokenize.tokenizer import Tokenizer
 
 logger = logging.getLogger("noria.server")
 
-FAILURES = (FinishReason.ABORT, FinishReason.TIMEOUT, FinishReason.ERROR, FinishReason.LOST)
+FAILURES = (
+    FinishReason.ABORT,
+    FinishReason.TIMEOUT,
+    FinishReason.ERROR,
+    FinishReason.FAULT,
+    FinishReason.LOST,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,8 +224,11 @@ class Turn:
 def failure_of(delta: Delta, time_s: float | None) -> ApiError:
     """What a sequence that ended so is answered with. time_s: what the request had until its deadline."""
     if delta.finish is FinishReason.LOST:
-        logger.error("sequence %s was lost with the engine: %s", delta.request_id, delta.error)
+        logger.debug("sequence %s was lost with the engine: %s", delta.request_id, delta.error)
         return engine_lost()
+    if delta.finish is FinishReason.FAULT:
+        logger.error("sequence %s could not be computed: %s", delta.request_id, delta.error)
+        return internal_error()
     if delta.finish is FinishReason.TIMEOUT:
         return deadline_passed(time_s)
     if delta.finish is FinishReason.ABORT:

@@ -14,7 +14,7 @@ import pytest
 from noria.config.errors import EngineError, OverloadError, RequestError
 from noria.core.outputs import FinishReason
 from noria.core.plan import StepPlan, StepResult
-from noria.engine.messages import GenerateRequest
+from noria.engine.messages import EngineFacts, GenerateRequest
 from noria.engine.remote.client import RemoteClient
 from noria.engine.remote.page import EngineState
 from noria.sampling.params import SamplingParams
@@ -197,6 +197,26 @@ def test_requests_are_lost_with_their_engine_and_the_next_one_takes_new_ones() -
             await inbox.ended("a")
             await until(lambda: len(inbox.output("a")) == 6)
             second.stop()
+
+    run(scenario)
+
+
+def test_the_facts_of_the_next_engine_are_told_before_it_gets_a_request() -> None:
+    async def scenario() -> None:
+        async with hosted() as (engine, [client], directory):
+            heard: list[EngineFacts] = []
+            client.on_facts = heard.append
+            engine.stop()
+            await until(lambda: not client.stats().is_alive)
+            smaller = replace(
+                FACTS, max_model_len=16, cache_labels={"block_size": "4", "num_gpu_blocks": "4"}
+            )
+            engine.__init__(engine.page, directory, LedgerRunner(4), smaller)
+            inbox = Inbox()
+            await until(lambda: client.stats().is_alive)
+            assert heard == [smaller]
+            await asyncio.wrap_future(client.submit([request("a")], inbox))
+            await inbox.ended("a")
 
     run(scenario)
 

@@ -48,17 +48,18 @@ class RemoteClient:
 
     def __init__(self, page: Page, slot: int, directory: str) -> None:
         self.recorder = Recorder()
+        # Told the facts of each engine before it gets a request from here.
+        self.on_facts: Callable[[EngineFacts], None] = lambda facts: None
         self.peers = Peers(self._tell)
         self._page = page
         self._slot = slot
-        self._loop = asyncio.get_running_loop()
         self._line = Line(directory, f"api-{slot}", self._take)
         self._link: _Link | None = None
         self._numbers = itertools.count(1)
         self._sinks = Sinks()
         self._verdicts: dict[int, Future[None]] = {}
         self._linked = asyncio.Event()  # once
-        self._timer: asyncio.Handle = self._loop.call_soon(self._look)
+        self._timer: asyncio.Handle = asyncio.get_running_loop().call_soon(self._look)
 
     async def facts(self) -> EngineFacts:
         """Of the first engine; waits until they are known, which is before it is ready."""
@@ -152,9 +153,10 @@ class RemoteClient:
             self._greet(row.incarnation)
         self._line.read()
         wait_s = _LOOK_EVERY_S if self._linked.is_set() else _FIRST_LOOKS_S
-        self._timer = self._loop.call_later(wait_s, self._look)
+        self._timer = asyncio.get_running_loop().call_later(wait_s, self._look)
 
     def _greet(self, incarnation: int) -> None:
+        self.on_facts(read_facts(self._line.directory, incarnation))
         api_incarnation = self._page.api_incarnation(self._slot)
         # Unique among all processes that this engine ever meets.
         session = (self._slot << 48) + (api_incarnation << 32) + next(self._numbers)
@@ -163,7 +165,8 @@ class RemoteClient:
         self._line.send(wire.Hello(session, self._slot, api_incarnation, self._line.endpoint))
 
     def _lose_engine(self, reason: str) -> None:
-        log.error("%s; requests lost with it: %d", reason, len(self._sinks.open_requests()))
+        # Not an error of ours: whoever ended the engine, or found it ended, has said so.
+        log.info("%s; requests lost with it: %d", reason, len(self._sinks.open_requests()))
         self._lose(reason)
 
     def _lose(self, reason: str) -> None:

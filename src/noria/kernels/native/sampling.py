@@ -128,4 +128,4 @@ def _choices(logits: np.ndarray, outcomes: np.ndarray) -> list[int | SamplingFau
 
 
 def _fault(logits: np.ndarray, num_nan: int, first_nan: int) -> SamplingFault:
-    return SamplingFault(no_choice(logits.shape[1], num_nan, first_nan))
+    return no_choice(logits.shape[1], num_nan, first_nan)

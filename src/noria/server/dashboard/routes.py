@@ -28,6 +28,8 @@ _PAGE_HEADERS = {
     "referrer-policy": "no-referrer",
     "cache-control": "no-cache",  # asked for again each time; answered with 304 while it is the same
 }
+# Whoever asks at the root and is no browser asks whether a server is there, in the way that Ollama's clients do.
+_GREETING = "Ollama is running"
 _SCRIPT_HEADERS = {
     "cache-control": "public, max-age=31536000, immutable",
     "x-content-type-options": "nosniff",
@@ -62,8 +64,10 @@ def dashboard_routes(client: EngineClient, served: ServedModel, gate: Gate) -> A
 
 def _page(path: str) -> Callable[[Request], Awaitable[Response]]:
     async def page(request: Request) -> Response:
+        if path == "/" and "text/html" not in request.headers.get("accept", ""):
+            return Response(_GREETING, headers={"vary": "accept"}, media_type="text/plain")
         found = asset(path)
-        headers = {**_PAGE_HEADERS, "etag": found.etag}
+        headers = {**_PAGE_HEADERS, "etag": found.etag, "vary": "accept"}
         if request.headers.get("if-none-match") == found.etag:
             return Response(status_code=304, headers=headers)
         return Response(found.content, headers=headers, media_type=found.media_type)

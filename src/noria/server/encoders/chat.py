@@ -31,23 +31,31 @@ class ChatWords:
 
 
 class ChatEncoder:
-    """echoed: the text of the message that is continued, which then comes first in every choice."""
+    """echoed: the text of the message that is continued, which then comes first in every choice.
+
+    prompt_text: the chat as the model got it, where the reply tells it.
+    """
 
     keep_alive = KEEP_ALIVE_COMMENT
 
-    def __init__(self, reply: Reply, echoed: str = "", words: ChatWords = ChatWords()) -> None:
+    def __init__(
+        self,
+        reply: Reply,
+        echoed: str = "",
+        words: ChatWords = ChatWords(),
+        prompt_text: str | None = None,
+    ) -> None:
         self._reply = reply
         self._options = reply.options
         self._echoed = echoed
         self._words = words
+        self._prompt_text = prompt_text
         self._templates = reply.templates(_CHUNK, "delta")
         self._calling: set[int] = set()  # streams: choices that have made calls
 
     def begin(self) -> bytes:
         usage = self._reply.chunk_usage()
-        first = dict(usage)
-        if self._options.token_ids:
-            first["prompt_token_ids"] = self._reply.turn.request.prompts[0]
+        first = usage | self._prompt()
         frames = []
         for template in self._templates:
             frames.append(template.chunk(_ROLE, _PLAIN_REST, members_of(first)))
@@ -75,9 +83,16 @@ class ChatEncoder:
         body |= {"prompt_logprobs": None, "kv_transfer_params": None}
         if self._options.prompt_logprobs:
             body["prompt_logprobs"] = self._reply.prompt_logprobs(choices[0])
+        return body | self._prompt()
+
+    def _prompt(self) -> dict[str, Any]:
+        """Of the prompt, what is asked for."""
+        told: dict[str, Any] = {}
         if self._options.token_ids:
-            body["prompt_token_ids"] = self._reply.turn.request.prompts[0]
-        return body
+            told["prompt_token_ids"] = self._reply.turn.request.prompts[0]
+        if self._prompt_text is not None:
+            told["prompt_text"] = self._prompt_text
+        return told
 
     def _choice(self, result: ChoiceResult) -> dict[str, Any]:
         choice: dict[str, Any] = {

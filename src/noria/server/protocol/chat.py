@@ -34,3 +34,4 @@ class ChatCompletionRequest(ChatRendering, GenerationFields):
     thinking_token_budget: Whole | None = None
     logprobs: Switch | None = None
     top_logprobs: Whole | None = None
+    return_prompt_text: Switch | None = None
