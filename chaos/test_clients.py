@@ -136,9 +136,13 @@ def test_ten_times_more_come_than_can_be_served(
         replies = list(threads.map(ask, range(num_requests)))
     refused = sorted(took_s for status, took_s, _ in replies if status == 503)
     served = [ids for status, _, ids in replies if status == 200]
+    served_s = sorted(took_s for status, took_s, _ in replies if status == 200)
     assert len(refused) + len(served) == num_requests
     assert refused
     assert all(ids == undisturbed[:12] for ids in served)
+    # At once is what a refusal is for. How long that takes beside 240 clients is the machine's affair, but what is
+    # served is computed first: half of the refusals come before half of the answers.
+    assert refused[len(refused) // 2] < served_s[len(served_s) // 2]
     measured.note(f"{len(served)} of {num_requests} served, all whole")
     measured.seconds("half of the refusals within", refused[len(refused) // 2])
 

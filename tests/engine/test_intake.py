@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noria.config.engine import QueueConfig
-from noria.config.errors import OverloadError, Refusal
+from noria.config.errors import OverloadError, Refusal, RequestError
 from noria.config.tenant import Tenant
 from noria.core.outputs import Delta, FinishReason
 from noria.engine.intake import Intake
@@ -42,6 +42,27 @@ def test_the_queue_takes_as_many_requests_as_it_may_hold() -> None:
     assert refusal.reason is Refusal.QUEUED_REQUESTS
     assert refusal.retry_after_s == 1  # nothing is known yet
     assert "3 requests wait for their first token; this server queues 3" in str(refusal)
+
+
+def test_one_of_several_tenants_cannot_fill_the_queue_alone() -> None:
+    intake, one, other = Intake(config(requests=8)), Tenant("one"), Tenant("other")
+    intake.take([request("first", tenant=other)], 0.0)
+    _end(intake, "first")
+    with pytest.raises(RequestError, match="may have 4 waiting"):
+        intake.take([request(f"all-{i}", tenant=one, n=5) for i in range(5)], 0.0)
+    intake.take([request(f"many-{i}", tenant=one, n=4) for i in range(4)], 0.0)
+    assert _refusal(intake, request("more", tenant=one)).reason is Refusal.KEY_REQUESTS
+    for i in range(4):
+        intake.take([request(f"others-{i}", tenant=other)], 0.0)
+    _start(intake, "many-0")
+    intake.take([request("more", tenant=one)], 0.0)
+    intake.check()
+
+
+def test_one_tenant_alone_may_fill_the_queue() -> None:
+    intake = Intake(config(requests=8))
+    intake.take([request(f"all-{i}", tenant=Tenant("one"), n=8) for i in range(8)], 0.0)
+    intake.check()
 
 
 def test_the_queue_takes_as_many_prompt_tokens_as_it_may_hold() -> None:
@@ -202,6 +223,9 @@ def test_after_any_mix_of_lives_every_count_is_exact_and_in_the_end_zero(
                 inside += names
             except OverloadError as refusal:
                 assert 1 <= refusal.retry_after_s <= 120
+            except RequestError as refusal:  # more choices than one of several tenants may ever have waiting
+                assert len(names) > most_requests // 2
+                assert refusal.param == "n"
         elif inside:
             name = inside[data.draw(st.integers(0, len(inside) - 1))]
             finish = data.draw(st.sampled_from(FinishReason)) if action == "end" else None

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noria.config.errors import OverloadError, Refusal
+from noria.config.errors import OverloadError, Refusal, RequestError
 from noria.config.tenant import Tenant
 from noria.engine.quota import Quota
 
@@ -78,3 +78,15 @@ def test_over_any_time_no_more_is_taken_than_the_rate_and_one_minutes_worth(
         quota.spend(METERED, num_tokens, now_s)
         taken += num_tokens
         assert taken <= 600 + 10 * now_s + 1e-6
+
+
+def test_where_there_are_others_one_tenant_may_fill_its_share_of_the_queue_and_no_more() -> None:
+    quota = Quota()
+    quota.check_share(4, 4)
+    quota.num_queued = 3
+    quota.check_share(1, 4)
+    with pytest.raises(OverloadError, match="3 requests of this API key wait") as caught:
+        quota.check_share(2, 4)
+    assert caught.value.reason is Refusal.KEY_REQUESTS
+    with pytest.raises(RequestError, match=r"is 5; .* may have 4 waiting"):
+        quota.check_share(5, 4)

@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
 from noria.config.errors import ConfigError
 from noria.server import exporting
+from noria.server.quiet_export import QuietExporter
 from noria.server.tracing import Tracing
 from support_paced import VOCAB_SIZE, paced_engine
 from support_server import FakeEngine, Server, served_model, serving
@@ -246,3 +247,47 @@ def test_a_server_without_traces_loads_no_tracing_and_no_plotly() -> None:
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert done.stdout == "[]\n", done.stderr
+
+
+class Scripted(SpanExporter):
+    """One whose answers the test decides."""
+
+    def __init__(self, *answers: SpanExportResult | Exception) -> None:
+        self._answers = list(answers)
+
+    def export(self, spans: Any) -> SpanExportResult:
+        answer = self._answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def test_a_collector_that_is_away_costs_one_line_and_its_return_another(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    away, back = SpanExportResult.FAILURE, SpanExportResult.SUCCESS
+    answers = (back, away, ConnectionError("refused"), away, back, back, away)
+    quiet = QuietExporter(Scripted(*answers), "http://127.0.0.1:1/v1/traces")
+    with caplog.at_level("INFO", "noria.server"):
+        results = [quiet.export([object(), object()]) for _ in answers]
+    assert results == [away if isinstance(one, Exception) else one for one in answers]
+    assert [record.getMessage() for record in caplog.records] == [
+        "traces do not reach http://127.0.0.1:1/v1/traces; it is tried again, quietly",
+        "traces reach http://127.0.0.1:1/v1/traces again; 6 spans are lost",
+        "traces do not reach http://127.0.0.1:1/v1/traces; it is tried again, quietly",
+    ]
+
+
+def test_an_address_where_nobody_listens_is_told_once_however_much_is_traced(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "20")  # ms between batches
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "0.05")
+    engine = paced_engine(step_s=0.001)
+    with serving(engine, model=served_model(**MODEL), otlp_traces_endpoint="http://127.0.0.1:9/") as server:
+        for _ in range(8):
+            assert server.complete(max_tokens=2).status_code == 200
+        while "do not reach" not in caplog.text:
+            server.get("/health")
+    told = [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
+    assert [record.name for record in told] == ["noria.server"]

@@ -53,7 +53,7 @@ class ApiProcess:
             tokenizer = build_tokenizer(facts.tokenizer)
             served = served_model(tokenizer, facts, self._options.server, self._page.started_s)
             server = self._server(client, served, self._fleet(client, ledger))
-        client.on_facts = lambda found: _follow(found, first, server)
+        client.on_facts = lambda found: follow(found, first, server)
         if not tokenizer.has_chat_template and self._slot == 0:
             print("note: the model brings no chat template; chats need --chat-template FILE", file=sys.stderr)
         self._put_state(ApiState.PREPARED)
@@ -86,7 +86,7 @@ class ApiProcess:
         self._page.put_api_state(self._slot, state)
 
 
-def _follow(found: EngineFacts, first: EngineFacts, server: NoriaServer) -> None:
+def follow(found: EngineFacts, first: EngineFacts, server: NoriaServer) -> None:
     """An engine is there. Of one with other sizes than the first they are taken over; where its model is another, this
     process drains, and the one that is started in its place reads everything anew.
     """

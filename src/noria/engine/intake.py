@@ -37,6 +37,10 @@ class _Entry:
     is_queued: bool = True
 
 
+# Into how many parts the queue is cut where several tenants are known: none of them can fill it alone.
+_FEWEST_SHARES = 2
+
+
 class Intake:
     """Counts what is inside and refuses what is too much. Thread-safe; its times are the engine clock's.
 
@@ -46,6 +50,8 @@ class Intake:
 
     def __init__(self, config: EngineConfig, on_crowd: Callable[[Crowd], None] | None = None) -> None:
         self._config = config
+        most = config.queue.max_num_queued_reqs
+        self._share = None if most is None else max(1, most // _FEWEST_SHARES)  # of one tenant among several
         self._on_crowd = on_crowd
         self._forecaster = Forecaster(config.scheduler)
         self._lock = threading.Lock()  # guards everything below, and the forecaster
@@ -66,12 +72,14 @@ class Intake:
         if not requests:
             return math.inf
         with self._lock:
+            tenant = requests[0].tenant
+            quota = self._quotas.setdefault(tenant.name, Quota())  # known from now on, taken or not
             crowd = self._crowd()
             work = crowd.work_of(requests)
             # First what holds for everybody: it may have been decided before the engine, which knows no quotas.
             begin_within_s = crowd.admit(work, requests[0].timeout_s)
-            tenant = requests[0].tenant
-            quota = self._quotas.setdefault(tenant.name, Quota())
+            if self._share is not None and len(self._quotas) > 1:
+                quota.check_share(work.num_seqs, self._share)
             quota.check(tenant, work.num_prompt_tokens, now_s)
             quota.num_requests += 1
             quota.spend(tenant, work.num_prompt_tokens, now_s)
@@ -121,6 +129,10 @@ class Intake:
         assert entries or self._expected_output == 0, f"{self._expected_output} tokens expected of nobody"
         groups = {id(entry.group): entry.group for entry in entries}.values()
         for name, quota in self._quotas.items():
+            num_queued = sum(entry.group.tenant.name == name for entry in queued)
+            assert quota.num_queued == num_queued, (
+                f"{quota.num_queued} of {name!r} counted, {num_queued} queued"
+            )
             num_open = sum(group.tenant.name == name for group in groups)
             assert quota.num_requests == num_open, (
                 f"{quota.num_requests} of {name!r} counted, {num_open} open"
@@ -145,12 +157,14 @@ class Intake:
     def _enter(self, request_id: str, entry: _Entry) -> None:
         self._entries[request_id] = entry
         self._num_queued += 1
+        self._quotas[entry.group.tenant.name].num_queued += 1
         self._queued_tokens += entry.num_prompt
         self._expected_output += entry.output
 
     def _leave_queue(self, entry: _Entry) -> None:
         entry.is_queued = False
         self._num_queued -= 1
+        self._quotas[entry.group.tenant.name].num_queued -= 1
         self._queued_tokens -= entry.num_prompt
 
     def _leave(self, request_id: str, entry: _Entry) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from noria.config.errors import OverloadError, Refusal
+from noria.config.errors import OverloadError, Refusal, RequestError
 from noria.config.tenant import Tenant
 from noria.engine.retry import retry_after
 
@@ -18,6 +18,7 @@ class Quota:
 
     def __init__(self) -> None:
         self.num_requests = 0
+        self.num_queued = 0  # sequences without a first token
         self._level: float | None = None  # tokens; None: full
         self._at_s = 0.0  # when the level was true
 
@@ -38,6 +39,25 @@ class Quota:
                 f"This API key may take {per_minute} tokens a minute and has taken them.",
                 Refusal.KEY_TOKENS,
                 retry_after(lacking * 60 / per_minute),
+            )
+
+    def check_share(self, num_seqs: int, share: int) -> None:
+        """share: how many sequences of one tenant may be without a first token where there are others.
+
+        Raises RequestError for more at once than that, OverloadError for more than that now.
+        """
+        if num_seqs > share:
+            raise RequestError(
+                f"n times the number of prompts is {num_seqs}; where several API keys share the server, one may have "
+                f"{share} waiting, half of what it queues",
+                "n",
+            )
+        if self.num_queued + num_seqs > share:
+            raise OverloadError(
+                f"{self.num_queued} requests of this API key wait for their first token; while others use the server "
+                f"too, it may have {share}.",
+                Refusal.KEY_REQUESTS,
+                _CONCURRENCY_RETRY_S,
             )
 
     def spend(self, tenant: Tenant, num_tokens: int, now_s: float) -> None:

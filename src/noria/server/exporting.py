@@ -66,6 +66,7 @@ def start_tracing(endpoint: str, model: str) -> Tracing:
         raise ConfigError(
             f"otlp_traces_endpoint needs OpenTelemetry ({error}): pip install 'noria[otel]'"
         ) from error
+    from noria.server.quiet_export import QuietExporter
     from noria.server.tracing import Tracing
 
     name = os.environ.get("OTEL_SERVICE_NAME", _SERVICE)
@@ -73,5 +74,7 @@ def start_tracing(endpoint: str, model: str) -> Tracing:
         resource=Resource.create({"service.name": name, "service.version": __version__}),
         shutdown_on_exit=False,
     )
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
+    provider.add_span_processor(
+        BatchSpanProcessor(QuietExporter(OTLPSpanExporter(endpoint=endpoint), endpoint))
+    )
     return Tracing(provider, model)
