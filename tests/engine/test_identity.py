@@ -17,7 +17,16 @@ from support_models import MemoryFile, random_file, small_config
 
 FILE = random_file(small_config())
 # What may differ without one bit of KV: the rest has to be in the key.
-SHAPES_NOTHING = {"model_name", "num_threads", "seed", "queue", "kv_identity", "scheduler", "cache", "rule_time_limit_s"}
+SHAPES_NOTHING = {
+    "model_name",
+    "num_threads",
+    "seed",
+    "queue",
+    "kv_identity",
+    "scheduler",
+    "cache",
+    "rule_time_limit_s",
+}
 OTHERS: dict[str, Any] = {"dtype": "bfloat16", "device": "cuda", "quantization": "w8"}
 
 

@@ -114,7 +114,7 @@ class Reader:
 
     def _fail(self, failures: Mapping[str, str]) -> None:
         """Sample nothing for these."""
-        self.failures |= failures
+        self.failures |= {name: SamplingFault(why) for name, why in failures.items()}
         self._sampling = [entry for entry in self._sampling if entry[1] not in failures]
 
     def _chosen_logprobs(

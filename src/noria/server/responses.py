@@ -38,8 +38,8 @@ async def create_response(service: Service, request: Request) -> Response:
     messages = input_messages(fields.input, fields.instructions)
     tools = response_tools(fields.tools, fields.tool_choice, fields.parallel_tool_calls)
     answers = Answers(tools, thinking_token_budget=fields.thinking_token_budget)
-    options = ChatOptions(template_kwargs=variables)
-    chat = Chat(messages, options, answers, field="input", drops_oldest=fields.truncation == "auto")
+    rendering = ChatOptions(template_kwargs=variables)
+    chat = Chat(messages, rendering, answers, field="input", drops_oldest=fields.truncation == "auto")
 
     head = reply_head(request, "resp_", model)
     turn = await begin_chat(service, request, head.id, chat, params, fields)
