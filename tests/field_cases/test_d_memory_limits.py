@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from support_cgroups import can_limit_memory, memory_group
 from support_embedded import embedded_model
 from support_processes import processes
 
@@ -45,30 +44,6 @@ def test_a_server_under_a_limit_takes_its_sizes_from_it(tmp_path: Path) -> None:
         assert all(rss < limit_bytes for rss in running.rss_bytes().values())
     finally:
         started.__exit__(None, None, None)
-
-
-CONTAINERS = (
-    [1500 * 2**20] if can_limit_memory() else []
-)  # where no group can be made, made-up ones have to do
-
-
-@pytest.mark.parametrize("limit_bytes", CONTAINERS)
-def test_a_server_in_a_group_with_a_limit_serves_and_stays_below_it(tmp_path: Path, limit_bytes: int) -> None:
-    with memory_group(limit_bytes) as group:
-        assert group is not None
-        with group.entered():
-            started = processes(tmp_path / "log", "--model", embedded_model())
-            running = started.__enter__()
-        try:
-            running.ready()
-            streams = [running.stream(f"{PROMPT} {number}", 40) for number in range(8)]
-            assert all(len(stream.end().token_ids) == 40 for stream in streams)
-            assert sorted(running.pids()) == ["api-0", "engine"]  # the same as at first: nobody was killed
-            assert "SIGKILL" not in running.text()
-            assert str(group.path.name) in running.text() or "cgroup" in running.text()
-            assert group.peak_bytes < limit_bytes
-        finally:
-            started.__exit__(None, None, None)
 
 
 def test_one_block_serves_what_fits_in_it_with_a_notice(tmp_path: Path) -> None:
