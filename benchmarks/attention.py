@@ -92,7 +92,7 @@ def _program(case: AttentionCase, heads: Heads, num_threads: int) -> NativeProgr
     table = packer.pack_vocabulary(_Matrix((_VOCABULARY, _HIDDEN)))
     qkv = (heads.query_size + 2 * heads.kv_size, _HIDDEN)
     angles = np.zeros((case.context, heads.head_dim // 2), np.float32)
-    rope = packer.pack_rope(np.concatenate([np.cos(angles), np.sin(angles)], axis=1))
+    rope = packer.pack_table(np.concatenate([np.cos(angles), np.sin(angles)], axis=1))
     projection = QkvProjection(packer.pack_linear(qkv, [_Matrix(qkv)], None), heads, rope)
     out = packer.pack_linear((_HIDDEN, heads.query_size), [_Matrix((_HIDDEN, heads.query_size))], None)
 
@@ -115,6 +115,7 @@ def _batch(case: AttentionCase) -> Batch:
     num_tokens = case.num_sequences * case.num_new
     return Batch(
         token_ids=np.zeros(num_tokens, np.int32),
+        token_types=np.zeros(num_tokens, np.int32),
         positions=np.tile(positions, case.num_sequences).astype(np.int32),
         slots=np.ascontiguousarray(slots.reshape(-1), np.int32),
         query_starts=np.arange(0, num_tokens + 1, case.num_new, dtype=np.int32),

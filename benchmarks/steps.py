@@ -104,7 +104,7 @@ def load(stored: StoredModel, kv_dtype: str, num_threads: int, cases: Sequence[C
     num_blocks = max(case.num_sequences * -(-case.context // BLOCK_SIZE) for case in cases)
     shape = cache_shape(config, BLOCK_SIZE, num_blocks)
     backend = NativeBackend(BackendOptions("float32", "cpu", num_threads, shape, kv_dtype=kv_dtype))
-    rope = backend.packer.pack_rope(rope_table(config, max(case.context for case in cases)))
+    rope = backend.packer.pack_table(rope_table(config, max(case.context for case in cases)))
     model = architecture(config)(config, stored, backend.packer, rope)
     return backend.compile(model.forward)
 
@@ -126,6 +126,7 @@ def batch_of(case: Case) -> Batch:
     starts = np.arange(case.num_sequences + 1, dtype=np.int32) * case.num_new
     return Batch(
         token_ids=np.arange(case.num_sequences * case.num_new, dtype=np.int32) % 1000,
+        token_types=np.zeros(case.num_sequences * case.num_new, np.int32),
         positions=np.tile(positions, case.num_sequences),
         slots=slots.reshape(-1).astype(np.int32),
         query_starts=starts,

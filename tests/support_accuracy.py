@@ -74,7 +74,7 @@ class Reading:
         shape = cache_shape(stored.config, 16, num_blocks)
         options = BackendOptions("float32", "cpu", 2, shape, quantization, kv_dtype)
         backend = load_backend("native")(options)
-        rope = backend.packer.pack_rope(rope_table(stored.config, len(token_ids)))
+        rope = backend.packer.pack_table(rope_table(stored.config, len(token_ids)))
         model = architecture(stored.config)(stored.config, reader, backend.packer, rope)
         self._runs = Runs(backend.compile(model.forward))
         self._driver = Driver(self._runs, 16, num_blocks)

@@ -23,13 +23,15 @@ class Driver:
         self._block_size = block_size
         self._free = self.rng.permutation(num_blocks).tolist()
         self._tokens: list[list[int]] = []
+        self._num_first: list[int] = []
         self._tables: list[list[int]] = []
         self._computed: list[int] = []
         self._outputs: list[list[Outputs]] = []
 
-    def add(self, token_ids: Sequence[int]) -> int:
-        """A sequence to compute; -> its index."""
+    def add(self, token_ids: Sequence[int], num_first: int | None = None) -> int:
+        """A sequence to compute; -> its index. num_first: tokens of type 0, of a pair of texts; None: all."""
         self._tokens.append(list(token_ids))
+        self._num_first.append(len(token_ids) if num_first is None else num_first)
         self._tables.append([])
         self._computed.append(0)
         self._outputs.append([])
@@ -127,6 +129,9 @@ class Driver:
             token_ids=np.concatenate([self._tokens[s][start:end] for s, start, end in spans]).astype(
                 np.int32
             ),
+            token_types=np.concatenate(
+                [np.arange(start, end) >= self._num_first[s] for s, start, end in spans]
+            ).astype(np.int32),
             positions=positions.astype(np.int32),
             slots=slots.astype(np.int32),
             query_starts=np.cumsum([0, *counts]).astype(np.int32),

@@ -107,7 +107,7 @@ def weights_take_or_refuse(
         for x in (a, rows):
             attempt(_native.multiply, weight, x, b, add=flag, begin=0, end=weight.num_panels, num_threads=1)
             attempt(_native.multiply, weight, x, b, add=flag, begin=first, end=2, num_threads=first)
-            attempt(_native.multiply_gated, weight, x, b, gate="silu", bits=row_bits, num_threads=1)
+            attempt(_native.multiply_activated, weight, x, b, activation="gelu", bits=row_bits, num_threads=1)
 
 
 @settings(max_examples=400, deadline=None)
@@ -130,7 +130,9 @@ def products_run_or_refuse(
     for rows in (x, attempt(_native.QuantisedRows.of_floats, x, bits=row_bits)):
         for begin, end in ((0, weight.num_panels), (panel, weight.num_panels), (0, panel)):
             attempt(_native.multiply, weight, rows, outputs, add=flag, begin=begin, end=end, num_threads=2)
-        attempt(_native.multiply_gated, weight, rows, outputs, gate="silu", bits=row_bits, num_threads=2)
+        attempt(
+            _native.multiply_activated, weight, rows, outputs, activation="gelu", bits=row_bits, num_threads=2
+        )
 
 
 class Recording:
@@ -146,17 +148,26 @@ class Recording:
         plan, (a, b, c, d) = self.plan, numbers
         rope = np.zeros((8, max(0, c) * 2), np.float32)
         calls: dict[str, Any] = {
-            "embed": lambda: plan.embed(weight),
+            "embed": lambda: plan.embed(weight, self.sum(b, c, d)),
             "norm_qkv": lambda: plan.norm_qkv(
                 a, self.norm, _native.Qkv([weight], self.heads, rope, None, None), b
             ),
-            "attend": lambda: plan.attend(a, self.heads, 0.5, b, d),
+            "attend": lambda: plan.attend(a, self.heads, 0.5, _native.Reach(b, c), d),
             "linear_add": lambda: plan.linear_add(a, weight, b),
+            "normalise": lambda: plan.normalise(a, self.norm),
             "norm_glu": lambda: plan.norm_glu(a, self.norm, weight, "silu"),
+            "norm_activate": lambda: plan.norm_activate(a, self.norm if b > 0 else None, weight, "gelu"),
             "lm_head": lambda: plan.lm_head(a, self.norm, weight),
             "hidden": lambda: plan.hidden(a, self.norm if b > 0 else None),
         }
         attempt(calls[op])
+
+    def sum(self, num_positions: int, num_types: int, width: int) -> Any:
+        """What an embedding is added to; nothing where there are no positions."""
+        if num_positions < 0:
+            return None
+        tables = [np.zeros((max(0, n), 32 + max(0, width)), np.float32) for n in (num_positions, num_types)]
+        return _native.EmbeddingSum(*tables, self.norm)
 
 
 parts = st.sampled_from(
@@ -169,7 +180,19 @@ parts = st.sampled_from(
     ]
 )
 recorded = st.tuples(
-    st.sampled_from(["embed", "norm_qkv", "attend", "linear_add", "norm_glu", "lm_head", "hidden"]),
+    st.sampled_from(
+        [
+            "embed",
+            "norm_qkv",
+            "attend",
+            "linear_add",
+            "normalise",
+            "norm_glu",
+            "norm_activate",
+            "lm_head",
+            "hidden",
+        ]
+    ),
     st.lists(st.integers(-1, 5), min_size=4, max_size=4),
     parts,
 )
@@ -183,6 +206,7 @@ def batches(draw: st.DrawFn) -> Batch:
     """Some that run, and those changed in one array or all."""
     good = {
         "token_ids": np.arange(3, dtype=np.int32),
+        "token_types": np.array([0, 1, 0], np.int32),
         "positions": np.array([0, 1, 2], np.int32),
         "slots": np.array([0, 1, 2], np.int32),
         "query_starts": np.array([0, 3], np.int32),
@@ -200,14 +224,18 @@ def batches(draw: st.DrawFn) -> Batch:
     return Batch(**good)
 
 
-# A whole model's ops, to be mixed with others; buffers 0 to 3 are x, q, what attention gives and the gate's.
+# A whole model's ops, to be mixed with others; buffers 0 to 4 are x, q, what attention gives, the gate's
+# and the activation's.
 MODEL = [
-    ("embed", [0, 0, 0, 0], _native.LinearWeight.of_floats("float32", 8, 32)),
+    ("embed", [0, 3, 2, 0], _native.LinearWeight.of_floats("float32", 8, 32)),
     ("norm_qkv", [0, 0, 4, 0], _native.LinearWeight.of_blocks("Q4_1", 64, 32)),
-    ("attend", [1, 0, 0, 0], None),
+    ("attend", [1, 2, 1, 0], None),
     ("linear_add", [2, 0, 0, 0], _native.LinearWeight.of_floats("float32", 32, 32)),
+    ("normalise", [0, 0, 0, 0], None),
     ("norm_glu", [0, 0, 0, 0], _native.LinearWeight.of_blocks("Q8_0", 64, 32, glu=True)),
     ("linear_add", [3, 0, 0, 0], _native.LinearWeight.of_blocks("Q8_0", 32, 32)),
+    ("norm_activate", [0, 0, 0, 0], _native.LinearWeight.of_floats("float32", 32, 32)),
+    ("linear_add", [4, 0, 0, 0], _native.LinearWeight.of_blocks("Q8_0", 32, 32)),
     ("lm_head", [0, 0, 0, 0], _native.LinearWeight.of_floats("float32", 8, 32)),
     ("hidden", [0, 1, 0, 0], None),
 ]

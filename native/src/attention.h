@@ -1,4 +1,4 @@
-// Causal attention over the paged cache.
+// Attention over the paged cache: of each token to what its reach says of its own sequence.
 //
 // A sequence's KV is taken in chunks of 256 tokens counted from its start. A chunk's share of a row (highest score,
 // sum of weights, weighted values) is found by itself, and shares are merged in the order of the chunks: the result
@@ -24,6 +24,18 @@ constexpr int kScoreStride = kChunk + 16;  // of a tile's rows of scores: not al
 // Floats from one row's share to the next: weighted values, the peak, the sum of weights, and up to a whole vector.
 constexpr int share_stride(int head_dim) { return head_dim + 8; }
 
+// Which tokens of its sequence a query sees, itself aside.
+struct Reach {
+  static constexpr int kAll = 1 << 30;  // more than there are positions
+
+  int back = kAll;
+  int ahead = 0;
+
+  bool operator==(const Reach& other) const { return back == other.back && ahead == other.ahead; }
+  int first(int position) const { return position > back ? position - back : 0; }
+  int end(int position, int length) const { return ahead < length - position ? position + ahead + 1 : length; }
+};
+
 // Some neighbouring tokens of one sequence, with the query heads of one key/value head: rows token * group + g.
 struct Tile {
   int sequence;
@@ -31,6 +43,7 @@ struct Tile {
   int first_token;  // in the step
   int num_tokens;
   int first_position;  // of first_token in its sequence
+  int end_position;    // of what any of its rows sees
   int first_chunk;     // the first that any of its rows sees
   int num_chunks;
   int first_share;  // where its chunks' shares are kept when they are computed apart, in rows
@@ -43,11 +56,10 @@ struct TileWork {
   int num_chunks;
 };
 
-// The attention of one step for one window; made anew at every step.
+// The attention of one step for one reach; made anew at every step.
 class AttentionPlan {
  public:
-  // window: tokens a query may look back on, itself included; 0 means all.
-  void make(const Step& step, const Heads& heads, int window, int num_threads);
+  void make(const Step& step, const Heads& heads, const Reach& reach, int num_threads);
 
   const std::vector<Tile>& tiles() const { return tiles_; }
   const std::vector<TileWork>& work() const { return work_; }
@@ -57,7 +69,7 @@ class AttentionPlan {
   bool finish_chunk(int tile);
 
  private:
-  void add_tiles(const Step& step, const Heads& heads, int sequence, int window);
+  void add_tiles(const Step& step, const Heads& heads, int sequence, const Reach& reach);
 
   std::vector<Tile> tiles_;
   std::vector<TileWork> work_;
@@ -73,7 +85,7 @@ struct AttentionCall {
   const KvCache* cache;
   Heads heads;
   float scale;
-  int window;
+  Reach reach;
   int layer;
   const float* queries;  // [T, query_stride]
   int query_stride;

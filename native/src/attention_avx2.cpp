@@ -36,9 +36,9 @@ struct Seen {
   int end;
 };
 
-Seen seen_by(const AttentionCall& call, int position, int chunk) {
-  const int first = call.window > 0 ? std::max(0, position - call.window + 1) : 0;
-  return {std::clamp(first - chunk * kChunk, 0, kChunk), std::clamp(position + 1 - chunk * kChunk, 0, kChunk)};
+Seen seen_by(const AttentionCall& call, const Tile& tile, int position, int chunk) {
+  const int first = call.reach.first(position), end = call.reach.end(position, tile.end_position);
+  return {std::clamp(first - chunk * kChunk, 0, kChunk), std::clamp(end - chunk * kChunk, 0, kChunk)};
 }
 
 // A row's scores become weights 2^(score - peak), 0 where it does not see; -> (peak, sum of weights).
@@ -167,7 +167,7 @@ void share_of_chunk(const AttentionCall& call, const Tile& tile, int chunk, cons
     }
   }
   for (int row = 0; row < num_rows; ++row) {
-    const Seen seen = seen_by(call, tile.first_position + row / call.heads.group(), chunk);
+    const Seen seen = seen_by(call, tile, tile.first_position + row / call.heads.group(), chunk);
     const auto [peak, total] = weigh(scratch.scores + row * kScoreStride, kv.num_groups, seen);
     if constexpr (Stored::kHasValueScales) scale_weights(scratch.scores + row * kScoreStride, kv, dim);
     std::fill(shares + row * stride, shares + row * stride + dim, 0.0f);
@@ -175,7 +175,7 @@ void share_of_chunk(const AttentionCall& call, const Tile& tile, int chunk, cons
     shares[row * stride + dim + 1] = total;
   }
   const int end = chunk_end(tile, chunk);
-  for (int first = seen_by(call, tile.first_position, chunk).first; first < end; first += kMixTokens) {
+  for (int first = seen_by(call, tile, tile.first_position, chunk).first; first < end; first += kMixTokens) {
     const Seen span{first, std::min(first + kMixTokens, end)};
     for (int row = 0; row < num_rows; row += kRows) {
       kernel_for<Stored>(num_rows - row).mix(scratch.scores + row * kScoreStride, kv, span, dim, shares + row * stride);

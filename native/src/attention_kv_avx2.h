@@ -26,9 +26,7 @@ struct ChunkKv {
 };
 
 // Tokens of a chunk that a tile sees.
-inline int chunk_end(const Tile& tile, int chunk) {
-  return std::min(tile.first_position + tile.num_tokens - chunk * kChunk, kChunk);
-}
+inline int chunk_end(const Tile& tile, int chunk) { return std::min(tile.end_position - chunk * kChunk, kChunk); }
 
 template <class Stored>
 ChunkKv<Stored> find_chunk(const AttentionCall& call, const Tile& tile, int chunk) {
@@ -47,7 +45,7 @@ ChunkKv<Stored> find_chunk(const AttentionCall& call, const Tile& tile, int chun
     found.groups[group] = find(chunk * kChunk + group * kGroup, false);
     found.groups[count + group] = find(chunk * kChunk + group * kGroup, true);
   }
-  const int last = (tile.first_position + tile.num_tokens - 1) / kGroup;
+  const int last = (tile.end_position - 1) / kGroup;
   for (int group = 0; group < 2 * kAtOnce; ++group) {
     found.groups[2 * count + group] = find(std::min((chunk + 1) * kGroups + group, last) * kGroup, false);
   }

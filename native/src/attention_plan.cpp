@@ -27,11 +27,11 @@ std::vector<int> longest_first(const Step& step) {
 
 }  // namespace
 
-void AttentionPlan::make(const Step& step, const Heads& heads, int window, int num_threads) {
+void AttentionPlan::make(const Step& step, const Heads& heads, const Reach& reach, int num_threads) {
   tiles_.clear();
   work_.clear();
   rows_at_most_ = num_share_rows_ = 0;
-  for (const int sequence : longest_first(step)) add_tiles(step, heads, sequence, window);
+  for (const int sequence : longest_first(step)) add_tiles(step, heads, sequence, reach);
   if (done_size_ < tiles_.size()) {
     done_size_ = tiles_.size() * 2;
     done_ = std::make_unique<std::atomic<int>[]>(done_size_);
@@ -52,7 +52,7 @@ void AttentionPlan::make(const Step& step, const Heads& heads, int window, int n
   }
 }
 
-void AttentionPlan::add_tiles(const Step& step, const Heads& heads, int sequence, int window) {
+void AttentionPlan::add_tiles(const Step& step, const Heads& heads, int sequence, const Reach& reach) {
   const int start = step.query_starts[sequence], end = step.query_starts[sequence + 1];
   const int first_position = step.context_lens[sequence] - (end - start);
   const int size = std::max(1, kTileRows / heads.group());
@@ -60,9 +60,10 @@ void AttentionPlan::add_tiles(const Step& step, const Heads& heads, int sequence
   for (int head = 0; head < heads.num_kv_heads; ++head) {
     for (int token = start; token < end; token += size) {
       const int count = std::min(size, end - token), position = first_position + (token - start);
-      const int first_seen = window > 0 ? std::max(0, position - window + 1) : 0;
-      const int first_chunk = first_seen / kChunk, last_chunk = (position + count - 1) / kChunk;
-      tiles_.push_back({sequence, head, token, count, position, first_chunk, last_chunk - first_chunk + 1, 0});
+      const int end_seen = reach.end(position + count - 1, step.context_lens[sequence]);
+      const int first_chunk = reach.first(position) / kChunk, last_chunk = (end_seen - 1) / kChunk;
+      const int num_chunks = last_chunk - first_chunk + 1;
+      tiles_.push_back({sequence, head, token, count, position, end_seen, first_chunk, num_chunks, 0});
     }
   }
 }

@@ -230,21 +230,26 @@ QuantisedRows* given_rows(const Shorts& codes, const Matrix& scales, int bits) {
   return made.release();
 }
 
-QuantisedRows* quantised(const Matrix& x, std::optional<Vector> gamma, float eps, int bits) {
+RowNorm norm_over(const Matrix& x, const Vector& gamma, float eps, const std::optional<Vector>& beta) {
+  expect(gamma.shape(0), x.shape(1), "numbers of gamma");
+  if (beta) expect(beta->shape(0), x.shape(1), "numbers of beta");
+  return {gamma.data(), eps, beta ? beta->data() : nullptr};
+}
+
+QuantisedRows* quantised(const Matrix& x, std::optional<Vector> gamma, float eps, std::optional<Vector> beta,
+                         int bits) {
   auto made = std::make_unique<QuantisedRows>(x.shape(0), x.shape(1), form_of(bits));
   if (gamma) {
-    expect(gamma->shape(0), x.shape(1), "numbers of gamma");
-    norm_quantise_rows(rows_of(x), {gamma->data(), eps}, 0, made->num_rows, made->view);
+    norm_quantise_rows(rows_of(x), norm_over(x, *gamma, eps, beta), 0, made->num_rows, made->view);
   } else {
     quantise_rows(rows_of(x), 0, made->num_rows, made->view);
   }
   return made.release();
 }
 
-nb::object normed(const Matrix& x, const Vector& gamma, float eps) {
-  expect(gamma.shape(0), x.shape(1), "numbers of gamma");
+nb::object normed(const Matrix& x, const Vector& gamma, float eps, std::optional<Vector> beta) {
   auto out = make_array<float>(x.shape(0), x.shape(1));
-  rms_norm_rows(rows_of(x), {gamma.data(), eps}, 0, x.shape(0), out.data());
+  norm_rows(rows_of(x), norm_over(x, gamma, eps, beta), 0, x.shape(0), out.data());
   return out.cast();
 }
 
@@ -268,7 +273,8 @@ void bind_rows(nb::module_& module) {
       .def_static("of_codes", &given_rows, nb::arg("codes"), nb::arg("scales"), nb::kw_only(), nb::arg("bits"),
                   "codes: [m, k] int16, within the bits, 8 or 16. scales: [m, k / 32] float32.")
       .def_static("of_floats", &quantised, nb::arg("x"), nb::arg("gamma") = nb::none(), nb::arg("eps") = 0.0f,
-                  nb::kw_only(), nb::arg("bits"), "x: [m, k] float32, normalised first where gamma [k] is given.")
+                  nb::arg("beta") = nb::none(), nb::kw_only(), nb::arg("bits"),
+                  "x: [m, k] float32, normalised first where gamma [k] is given, centred where beta is.")
       .def_prop_ro("codes", &codes_of)
       .def_prop_ro("scales",
                    [](const QuantisedRows& rows) {
@@ -281,12 +287,6 @@ void bind_rows(nb::module_& module) {
       .def_prop_ro("sums16", [](const QuantisedRows& rows) {
         return copy_of(rows.view.sums16, rows.num_rows, rows.view.k / kSumGroup);
       });
-}
-
-Gate gate_of(const std::string& name) {
-  if (name == "silu") return Gate::kSilu;
-  if (name == "gelu_pytorch_tanh") return Gate::kGeluTanh;
-  throw std::invalid_argument("a gate is silu or gelu_pytorch_tanh, not " + name);
 }
 
 struct Product {
@@ -341,12 +341,14 @@ void bind_products(nb::module_& module) {
       nb::arg("weight"), nb::arg("x"), nb::arg("out"), nb::kw_only(), nb::arg("add"), nb::arg("begin"),
       nb::arg("end"), nb::arg("num_threads"), "Panels [begin, end) of x W^T + bias into out [m, n], or added to it.");
   module.def(
-      "multiply_gated",
-      [](const LinearWeight& weight, const Rows& x, const MutableMatrix& out, const std::string& gate,
+      "multiply_activated",
+      [](const LinearWeight& weight, const Rows& x, const MutableMatrix& out, const std::string& activation,
          int bits, int num_threads) {
         const Activations rows = activations_of(x);
-        Epilogue epilogue = epilogue_into(out, weight.view(), rows.num_rows, Epilogue::Kind::kGate);
-        epilogue.gate = gate_of(gate);
+        const bool is_gated = weight.view().order == ColumnOrder::kGlu;
+        const auto kind = is_gated ? Epilogue::Kind::kGate : Epilogue::Kind::kActivate;
+        Epilogue epilogue = epilogue_into(out, weight.view(), rows.num_rows, kind);
+        epilogue.activation = activation_of(activation);
         std::unique_ptr<QuantisedRows> quants;
         if (weight.view().num_outputs() % kScaleGroup == 0) {
           quants = std::make_unique<QuantisedRows>(rows.num_rows, weight.view().num_outputs(), form_of(bits));
@@ -355,10 +357,10 @@ void bind_products(nb::module_& module) {
         multiply({weight.view(), rows, epilogue, 0, weight.view().num_panels()}, num_threads);
         return quants.release();
       },
-      nb::arg("weight"), nb::arg("x"), nb::arg("out"), nb::kw_only(), nb::arg("gate"), nb::arg("bits"),
+      nb::arg("weight"), nb::arg("x"), nb::arg("out"), nb::kw_only(), nb::arg("activation"), nb::arg("bits"),
       nb::arg("num_threads"),
-      "gate(gate) * up into out [m, F]. Returns them in integers of so many bits too, None where F is no multiple of "
-      "32.");
+      "activation(x W^T + bias) into out [m, F], activation(gate) * up of a weight that is gate over up. Returns them "
+      "in integers of so many bits too, None where F is no multiple of 32.");
 }
 
 }  // namespace
@@ -368,7 +370,8 @@ void bind_gemm(nb::module_& module) {
   bind_rows(module);
   bind_products<Matrix>(module);
   bind_products<QuantisedRows>(module);
-  module.def("rms_norm", &normed, nb::arg("x"), nb::arg("gamma"), nb::arg("eps"), "x: [m, k] float32.");
+  module.def("normalise", &normed, nb::arg("x"), nb::arg("gamma"), nb::arg("eps"), nb::arg("beta") = nb::none(),
+             "x: [m, k] float32. RMS norm, layer norm where beta is given.");
   bind_gemm_timing(module);
 }
 

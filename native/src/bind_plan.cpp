@@ -23,42 +23,61 @@ namespace {
 using Ints = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using IntTable = nb::ndarray<const int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Floats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using FloatTable = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Table = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Rows = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 std::string number(int64_t value) { return std::to_string(value); }
 
-// A norm over the last dimension; keeps its array alive.
+// A norm over the last dimension; keeps its arrays alive.
 struct Norm {
   Floats gamma;
   float eps;
+  std::optional<Floats> beta;
 
-  RmsNorm over(int64_t width) const {
-    if (static_cast<int64_t>(gamma.shape(0)) != width) {
-      throw std::invalid_argument("a norm of " + number(gamma.shape(0)) + " numbers over rows of " + number(width));
-    }
-    return {gamma.data(), eps};
+  RowNorm over(int64_t width) const {
+    need_width(gamma, width);
+    if (beta) need_width(*beta, width);
+    return {gamma.data(), eps, beta ? beta->data() : nullptr};
+  }
+
+  static void need_width(const Floats& numbers, int64_t width) {
+    if (static_cast<int64_t>(numbers.shape(0)) == width) return;
+    throw std::invalid_argument("a norm of " + number(numbers.shape(0)) + " numbers over rows of " + number(width));
   }
 };
 
-RmsNorm over(const std::optional<Norm>& norm, int64_t width) { return norm ? norm->over(width) : RmsNorm{}; }
+RowNorm over(const std::optional<Norm>& norm, int64_t width) { return norm ? norm->over(width) : RowNorm{}; }
+
+// What joins a token's own embedding.
+struct Sum {
+  Table positions;
+  Table token_types;
+  Norm norm;
+
+  EmbeddingSum over(int64_t width) const { return {view(positions), view(token_types), norm.over(width)}; }
+
+  static FloatTable view(const Table& table) {
+    return {table.data(), static_cast<int64_t>(table.shape(0)), static_cast<int64_t>(table.shape(1))};
+  }
+};
 
 // Where a layer's q|k|v product goes.
 struct Qkv {
   std::vector<LinearWeight> weights;  // each shares its memory with the one it was made from
   Heads heads;
-  FloatTable rope;
+  Table rope;
   std::optional<Norm> query_norm;
   std::optional<Norm> key_norm;
 };
 
 // The arrays of a kernels.batch.Batch, checked against each other.
 struct StepArrays {
-  Ints token_ids, positions, slots, query_starts, context_lens, logit_rows, hidden_rows;
+  Ints token_ids, token_types, positions, slots, query_starts, context_lens, logit_rows, hidden_rows;
   IntTable block_tables;
 
   explicit StepArrays(nb::handle batch)
       : token_ids(array<Ints>(batch, "token_ids")),
+        token_types(array<Ints>(batch, "token_types")),
         positions(array<Ints>(batch, "positions")),
         slots(array<Ints>(batch, "slots")),
         query_starts(array<Ints>(batch, "query_starts")),
@@ -71,6 +90,7 @@ struct StepArrays {
       if (length <= kLongest) continue;
       throw std::invalid_argument("a batch of " + number(length) + "; at most " + number(kLongest));
     }
+    need("token_types", token_types.shape(0), token_ids.shape(0));
     need("positions", positions.shape(0), token_ids.shape(0));
     need("slots", slots.shape(0), token_ids.shape(0));
     need("query_starts", query_starts.shape(0), context_lens.shape(0) + 1);
@@ -101,6 +121,7 @@ struct StepArrays {
     step.num_hidden_rows = static_cast<int>(hidden_rows.shape(0));
     step.table_width = static_cast<int>(block_tables.shape(1));
     step.token_ids = token_ids.data();
+    step.token_types = token_types.data();
     step.positions = positions.data();
     step.slots = slots.data();
     step.query_starts = query_starts.data();
@@ -117,36 +138,51 @@ class Recorder {
  public:
   Recorder(Pool& pool, KvCache& cache) : plan_(pool, cache) {}
 
-  int embed(const LinearWeight& table) { return plan_.embed(table.view()); }
+  int embed(const LinearWeight& table, const std::optional<Sum>& sum) {
+    if (!sum) return plan_.embed(table.view(), {});
+    kept_.push_back({sum->norm, {}, sum});
+    return plan_.embed(table.view(), sum->over(table.view().k));
+  }
 
-  int norm_qkv(int x, const Norm& norm, const Qkv& qkv, int layer) {
+  int norm_qkv(int x, const std::optional<Norm>& norm, const Qkv& qkv, int layer) {
     const RopeTable rope{qkv.rope.data(), static_cast<int64_t>(qkv.rope.shape(0)), static_cast<int>(qkv.rope.shape(1))};
     const int dim = qkv.heads.head_dim;
     const QkvFinish finish{qkv.heads, rope, over(qkv.query_norm, dim), over(qkv.key_norm, dim), layer};
     std::vector<PackedLinear> views;
     for (const LinearWeight& weight : qkv.weights) views.push_back(weight.view());
-    kept_.push_back({norm, qkv});
-    return plan_.norm_qkv(x, norm.over(views[0].k), views, finish);
+    kept_.push_back({norm, qkv, {}});
+    return plan_.norm_qkv(x, over(norm, views[0].k), views, finish);
   }
 
-  int attend(int q, const Heads& heads, float scale, int window, int layer) {
-    return plan_.attend(q, heads, scale, window, layer);
+  int attend(int q, const Heads& heads, float scale, const Reach& reach, int layer) {
+    return plan_.attend(q, heads, scale, reach, layer);
   }
 
   void linear_add(int inputs, const LinearWeight& weight, int x) { plan_.linear_add(inputs, weight.view(), x); }
 
-  int norm_glu(int x, const Norm& norm, const LinearWeight& weight, const std::string& activation) {
-    kept_.push_back({norm, {}});
-    return plan_.norm_glu(x, norm.over(weight.view().k), weight.view(), gate_of(activation));
+  int norm_glu(int x, const std::optional<Norm>& norm, const LinearWeight& weight, const std::string& activation) {
+    kept_.push_back({norm, {}, {}});
+    return plan_.norm_glu(x, over(norm, weight.view().k), weight.view(), activation_of(activation));
+  }
+
+  int norm_activate(int x, const std::optional<Norm>& norm, const LinearWeight& weight,
+                    const std::string& activation) {
+    kept_.push_back({norm, {}, {}});
+    return plan_.norm_activate(x, over(norm, weight.view().k), weight.view(), activation_of(activation));
+  }
+
+  void normalise(int x, const Norm& norm) {
+    kept_.push_back({norm, {}, {}});
+    plan_.normalise(x, norm.over(plan_.width_of(x)));
   }
 
   void lm_head(int x, const Norm& norm, const LinearWeight& weight) {
-    kept_.push_back({norm, {}});
+    kept_.push_back({norm, {}, {}});
     plan_.lm_head(x, norm.over(weight.view().k), weight.view());
   }
 
   void hidden(int x, const std::optional<Norm>& norm) {
-    if (norm) kept_.push_back({*norm, {}});
+    if (norm) kept_.push_back({norm, {}, {}});
     plan_.hidden(x, over(norm, plan_.width_of(x)));
   }
 
@@ -201,15 +237,10 @@ class Recorder {
   }
 
   struct Kept {
-    Norm norm;
+    std::optional<Norm> norm;
     std::optional<Qkv> qkv;
+    std::optional<Sum> sum;
   };
-
-  static Gate gate_of(const std::string& activation) {
-    if (activation == "silu") return Gate::kSilu;
-    if (activation == "gelu_pytorch_tanh") return Gate::kGeluTanh;
-    throw std::invalid_argument("no gate is called '" + activation + "'");
-  }
 
   Plan plan_;
   std::vector<Kept> kept_;
@@ -240,11 +271,24 @@ void bind_parts(nb::module_& module) {
       .def_prop_ro("num_bytes", &KvCache::num_bytes)
       .def("fill", &KvCache::fill, nb::arg("value"), "Every number of the cache, so that tests see stale ones.");
   nb::class_<Norm>(module, "Norm").def(
-      "__init__", [](Norm* self, Floats gamma, float eps) { new (self) Norm{std::move(gamma), eps}; },
-      nb::arg("gamma"), nb::arg("eps"));
+      "__init__",
+      [](Norm* self, Floats gamma, float eps, std::optional<Floats> beta) {
+        new (self) Norm{std::move(gamma), eps, std::move(beta)};
+      },
+      nb::arg("gamma"), nb::arg("eps"), nb::arg("beta") = nb::none());
+  nb::class_<Sum>(module, "EmbeddingSum")
+      .def(
+          "__init__",
+          [](Sum* self, Table positions, Table token_types, const Norm& norm) {
+            new (self) Sum{std::move(positions), std::move(token_types), norm};
+          },
+          nb::arg("positions"), nb::arg("token_types"), nb::arg("norm"));
+  nb::class_<Reach>(module, "Reach")
+      .def(nb::init<int, int>(), nb::arg("back"), nb::arg("ahead"))
+      .def_ro_static("ALL", &Reach::kAll);
   nb::class_<Qkv>(module, "Qkv").def(
       "__init__",
-      [](Qkv* self, const std::vector<const LinearWeight*>& weights, const Heads& heads, FloatTable rope,
+      [](Qkv* self, const std::vector<const LinearWeight*>& weights, const Heads& heads, Table rope,
          std::optional<Norm> query_norm, std::optional<Norm> key_norm) {
         if (weights.empty()) throw std::invalid_argument("a projection without weights");
         std::vector<LinearWeight> kept;
@@ -264,14 +308,17 @@ void bind_plan(nb::module_& module) {
   nb::class_<Recorder>(module, "Plan")
       .def(nb::init<Pool&, KvCache&>(), nb::arg("pool"), nb::arg("cache"), nb::keep_alive<1, 2>(),
            nb::keep_alive<1, 3>())
-      .def("embed", &Recorder::embed, nb::arg("table"), nb::keep_alive<1, 2>())
-      .def("norm_qkv", &Recorder::norm_qkv, nb::arg("x"), nb::arg("norm"), nb::arg("qkv"), nb::arg("layer"))
-      .def("attend", &Recorder::attend, nb::arg("q"), nb::arg("heads"), nb::arg("scale"), nb::arg("window"),
+      .def("embed", &Recorder::embed, nb::arg("table"), nb::arg("sum").none() = nb::none(), nb::keep_alive<1, 2>())
+      .def("norm_qkv", &Recorder::norm_qkv, nb::arg("x"), nb::arg("norm").none(), nb::arg("qkv"), nb::arg("layer"))
+      .def("attend", &Recorder::attend, nb::arg("q"), nb::arg("heads"), nb::arg("scale"), nb::arg("reach"),
            nb::arg("layer"))
       .def("linear_add", &Recorder::linear_add, nb::arg("inputs"), nb::arg("weight"), nb::arg("x"),
            nb::keep_alive<1, 3>())
-      .def("norm_glu", &Recorder::norm_glu, nb::arg("x"), nb::arg("norm"), nb::arg("weight"), nb::arg("activation"),
-           nb::keep_alive<1, 4>())
+      .def("norm_glu", &Recorder::norm_glu, nb::arg("x"), nb::arg("norm").none(), nb::arg("weight"),
+           nb::arg("activation"), nb::keep_alive<1, 4>())
+      .def("norm_activate", &Recorder::norm_activate, nb::arg("x"), nb::arg("norm").none(), nb::arg("weight"),
+           nb::arg("activation"), nb::keep_alive<1, 4>())
+      .def("normalise", &Recorder::normalise, nb::arg("x"), nb::arg("norm"))
       .def("lm_head", &Recorder::lm_head, nb::arg("x"), nb::arg("norm"), nb::arg("weight"), nb::keep_alive<1, 4>())
       .def("hidden", &Recorder::hidden, nb::arg("x"), nb::arg("norm").none())
       .def_prop_ro("num_logits", &Recorder::num_logits, "0: it records no lm_head.")

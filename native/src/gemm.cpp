@@ -15,6 +15,14 @@ void refuse(bool when, const std::string& what) {
 
 }  // namespace
 
+Activation activation_of(const std::string& name) {
+  if (name == "silu") return Activation::kSilu;
+  if (name == "gelu_pytorch_tanh") return Activation::kGeluTanh;
+  if (name == "gelu") return Activation::kGelu;
+  if (name == "relu") return Activation::kRelu;
+  throw std::invalid_argument("an activation is silu, gelu_pytorch_tanh, gelu or relu, not " + name);
+}
+
 RowForm row_form(const WeightFormat& format, Precision precision) {
   const bool takes_bytes = gemm_table().panel(format, RowForm::kBytes) != nullptr;
   return precision == Precision::kInt8 && takes_bytes ? RowForm::kBytes : RowForm::kShorts;
@@ -31,8 +39,10 @@ void check_gemm(const PackedLinear& weight, const Activations& x, const Epilogue
   refuse(k != weight.k, shape + " is given rows of " + std::to_string(k));
   const bool gates = epilogue.kind == Epilogue::Kind::kGate;
   refuse(gates != (weight.order == ColumnOrder::kGlu), "gate and up are packed together and gated, nothing else is");
-  refuse(!gates && epilogue.out == nullptr, "a product has nowhere to go");
-  if (!gates || !epilogue.quants) return;
+  const bool may_quantise = gates || epilogue.kind == Epilogue::Kind::kActivate;
+  const bool quantises = may_quantise && epilogue.quants;
+  refuse(!quantises && epilogue.out == nullptr, "a product has nowhere to go");
+  if (!quantises) return;
   refuse(epilogue.quants.k != weight.num_outputs(), shape + " gives " + std::to_string(weight.num_outputs()) +
                                                         " outputs to quantised rows of " +
                                                         std::to_string(epilogue.quants.k));

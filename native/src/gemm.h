@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "quantise.h"
 #include "weights.h"
@@ -22,20 +23,25 @@ enum class Precision { kInt8, kInt16 };
 // The form of the rows that a quantised weight is multiplied by: at least as precise as asked.
 RowForm row_form(const WeightFormat& format, Precision precision);
 
-enum class Gate { kSilu, kGeluTanh };
+// kGelu is the exact one, by the error function.
+enum class Activation { kSilu, kGeluTanh, kGelu, kRelu };
 
-// What becomes of a panel's numbers, the bias added. Plain column orders store or add, kGlu ones gate.
+// By the name that checkpoints have for it. Throws std::invalid_argument.
+Activation activation_of(const std::string& name);
+
+// What becomes of a panel's numbers, the bias added. Plain column orders store, add or activate, kGlu ones gate.
 struct Epilogue {
   enum class Kind {
-    kStore,  // out[row][column] = y
-    kAdd,    // out[row][column] += y
-    kGate,   // gate(y of gate) * y of up: to out where it is given, to quants where they are
+    kStore,     // out[row][column] = y
+    kAdd,       // out[row][column] += y
+    kActivate,  // activation(y): to out where it is given, to quants where they are
+    kGate,      // activation(y of gate) * y of up, likewise
   };
   Kind kind = Kind::kStore;
   float* out = nullptr;  // [num_rows], a row `stride` floats after the one before
   int64_t stride = 0;
-  Gate gate = Gate::kSilu;
-  QuantRows quants;  // k of F, a multiple of 32: a panel's 32 outputs are a group
+  Activation activation = Activation::kSilu;
+  QuantRows quants;  // k of the outputs, a multiple of 32: every 32 of a panel's are a group
 };
 
 // Throws std::invalid_argument with the numbers where the three do not fit together: once, when recorded.

@@ -19,6 +19,34 @@ F8 gelu_tanh(F8 x) {
   return times_sigmoid(x, F8::all(1.5957691216f) * cubic);
 }
 
+// x Phi(x), Phi(x) = 1/2 + x R(x^2) with the rational R of degrees 5 and 5 for which Phi is within 1e-8 where |x| is
+// at most 5.6; beyond it Phi is 0 or 1 as far as can be told.
+F8 gelu(F8 x) {
+  const F8 end = F8::all(5.6f), bounded = max(F8::zero() - end, min(end, x)), square = bounded * bounded;
+  F8 over = F8::all(2.214473469e-08f), under = F8::all(1.180194450e-06f);
+  for (const float factor :
+       {6.356524292e-06f, 1.738550177e-04f, 4.707285457e-03f, 3.437656521e-02f, 3.989422216e-01f}) {
+    over = fma(over, square, F8::all(factor));
+  }
+  for (const float factor : {7.510309393e-05f, 1.913002899e-03f, 2.894034447e-02f, 2.528349834e-01f, 1.0f}) {
+    under = fma(under, square, F8::all(factor));
+  }
+  const F8 phi = fma(bounded, over / under, F8::all(0.5f));
+  const __m256 below = _mm256_cmp_ps(x.v, (F8::zero() - end).v, _CMP_LT_OQ);
+  return x * F8{_mm256_andnot_ps(below, phi.v)};
+}
+
+F8 relu(F8 x) { return {_mm256_max_ps(_mm256_setzero_ps(), x.v)}; }  // NaN stays: of two, the second is taken
+
+F8 activate(Activation activation, F8 x) {
+  switch (activation) {
+    case Activation::kSilu: return silu(x);
+    case Activation::kGeluTanh: return gelu_tanh(x);
+    case Activation::kGelu: return gelu(x);
+    default: return relu(x);
+  }
+}
+
 void add_bias(const float* bias, int64_t num_rows, float* sums) {
   for (int64_t row = 0; row < num_rows; ++row, sums += kPanelColumns) {
     for (int c = 0; c < kPanelColumns; c += 8) (F8::load(sums + c) + F8::load(bias + c)).store(sums + c);
@@ -39,18 +67,23 @@ void add_row(const float* sums, int count, float* out) {
   for (; c < count; ++c) out[c] += sums[c];
 }
 
-// 64 columns to 32 outputs: gate and up lie side by side.
-void gate_row(Gate gate, const float* sums, F8 (&out)[4]) {
-  for (int c = 0; c < 4; ++c) {
-    const F8 x = F8::load(sums + c * 8);
-    out[c] = (gate == Gate::kSilu ? silu(x) : gelu_tanh(x)) * F8::load(sums + kGluColumns + c * 8);
+void activate_row(Activation activation, float* sums) {
+  for (int c = 0; c < kPanelColumns; c += 8) activate(activation, F8::load(sums + c)).store(sums + c);
+}
+
+void quantise_row(const float* numbers, int count, const QuantRows& out, int64_t row, int64_t first) {
+  for (int c = 0; c < count; c += kScaleGroup) {
+    const F8 group[4] = {F8::load(numbers + c), F8::load(numbers + c + 8), F8::load(numbers + c + 16),
+                         F8::load(numbers + c + 24)};
+    quantise_group(group, out, row, (first + c) / kScaleGroup);
   }
 }
 
-void store_gated(const F8 (&gated)[4], int count, float* out) {
-  alignas(32) float numbers[kGluColumns];
-  for (int c = 0; c < 4; ++c) gated[c].store(numbers + c * 8);
-  std::copy_n(numbers, count, out);
+// 64 columns to 32 outputs, in the place of the first: gate and up lie side by side.
+void gate_row(Activation activation, float* sums) {
+  for (int c = 0; c < kGluColumns; c += 8) {
+    (activate(activation, F8::load(sums + c)) * F8::load(sums + kGluColumns + c)).store(sums + c);
+  }
 }
 
 }  // namespace
@@ -63,15 +96,13 @@ void finish_avx2(const PackedLinear& weight, int64_t panel, const Epilogue& epil
   for (int64_t row = begin; row < end; ++row, sums += kPanelColumns) {
     float* out = epilogue.out == nullptr ? nullptr : epilogue.out + row * epilogue.stride + first;
     switch (epilogue.kind) {
-      case Epilogue::Kind::kStore: store_row(sums, count, out); break;
-      case Epilogue::Kind::kAdd: add_row(sums, count, out); break;
-      case Epilogue::Kind::kGate: {
-        F8 gated[4];
-        gate_row(epilogue.gate, sums, gated);
-        if (out != nullptr) store_gated(gated, count, out);
-        if (epilogue.quants) quantise_group(gated, epilogue.quants, row, panel);
-      }
+      case Epilogue::Kind::kStore: store_row(sums, count, out); continue;
+      case Epilogue::Kind::kAdd: add_row(sums, count, out); continue;
+      case Epilogue::Kind::kActivate: activate_row(epilogue.activation, sums); break;
+      case Epilogue::Kind::kGate: gate_row(epilogue.activation, sums); break;
     }
+    if (out != nullptr) store_row(sums, count, out);
+    if (epilogue.quants) quantise_row(sums, count, epilogue.quants, row, first);
   }
 }
 

@@ -25,9 +25,9 @@ struct GemmTable {
   PanelKernel w4_bytes;
   PanelKernel w4_shorts;
   FinishKernel finish;
-  void (*rms_norm_rows)(const FloatRows&, const RmsNorm&, int64_t begin, int64_t end, float* out);
+  void (*norm_rows)(const FloatRows&, const RowNorm&, int64_t begin, int64_t end, float* out);
   void (*quantise_rows)(const FloatRows&, int64_t begin, int64_t end, const QuantRows& out);
-  void (*norm_quantise_rows)(const FloatRows&, const RmsNorm&, int64_t begin, int64_t end, const QuantRows& out);
+  void (*norm_quantise_rows)(const FloatRows&, const RowNorm&, int64_t begin, int64_t end, const QuantRows& out);
 
   // Null where there is none. form: of the rows, where the weight is quantised.
   PanelKernel panel(const WeightFormat& format, RowForm form) const {
@@ -60,9 +60,9 @@ void w8_few_panel_avx2(const PackedLinear&, const uint8_t*, const Activations&, 
 void w4_panel_avx2(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
 void w4_shorts_panel_avx2(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
 void finish_avx2(const PackedLinear&, int64_t, const Epilogue&, int64_t, int64_t, float*);
-void rms_norm_rows_avx2(const FloatRows&, const RmsNorm&, int64_t, int64_t, float*);
+void norm_rows_avx2(const FloatRows&, const RowNorm&, int64_t, int64_t, float*);
 void quantise_rows_avx2(const FloatRows&, int64_t, int64_t, const QuantRows&);
-void norm_quantise_rows_avx2(const FloatRows&, const RmsNorm&, int64_t, int64_t, const QuantRows&);
+void norm_quantise_rows_avx2(const FloatRows&, const RowNorm&, int64_t, int64_t, const QuantRows&);
 
 // x86-64-v3 with AVX-VNNI.
 void w8_panel_avx2_vnni(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);

@@ -11,7 +11,7 @@ const Level kEmulatedVnni = {
     &Cpu::has_avx2,
     nullptr,
     {f32_panel_avx2, bf16_panel_avx2, f16_panel_avx2, w8_panel_emulated_vnni, 8, w8_shorts_panel_emulated_vnni,
-     w4_panel_emulated_vnni, w4_shorts_panel_emulated_vnni, finish_avx2, rms_norm_rows_avx2, quantise_rows_avx2,
+     w4_panel_emulated_vnni, w4_shorts_panel_emulated_vnni, finish_avx2, norm_rows_avx2, quantise_rows_avx2,
      norm_quantise_rows_avx2},
 };
 
@@ -21,7 +21,7 @@ const Level kEmulated512 = {
     nullptr,
     {f32_panel_emulated_512, bf16_panel_emulated_512, f16_panel_emulated_512, w8_panel_emulated_512, 8,
      w8_shorts_panel_emulated_512, w4_panel_emulated_512, w4_shorts_panel_emulated_512, finish_avx2,
-     rms_norm_rows_avx2, quantise_rows_avx2, norm_quantise_rows_avx2},
+     norm_rows_avx2, quantise_rows_avx2, norm_quantise_rows_avx2},
 };
 
 const Level kAvx2 = {
@@ -29,7 +29,7 @@ const Level kAvx2 = {
     &Cpu::has_avx2,
     nullptr,
     {f32_panel_avx2, bf16_panel_avx2, f16_panel_avx2, w8_few_panel_avx2, 6, w8_shorts_panel_avx2, w4_panel_avx2,
-     w4_shorts_panel_avx2, finish_avx2, rms_norm_rows_avx2, quantise_rows_avx2, norm_quantise_rows_avx2},
+     w4_shorts_panel_avx2, finish_avx2, norm_rows_avx2, quantise_rows_avx2, norm_quantise_rows_avx2},
 };
 
 const Level kAvx2Vnni = {
@@ -37,7 +37,7 @@ const Level kAvx2Vnni = {
     &Cpu::has_avx2_vnni,
     &kEmulatedVnni,
     {f32_panel_avx2, bf16_panel_avx2, f16_panel_avx2, w8_panel_avx2_vnni, 8, w8_shorts_panel_avx2_vnni,
-     w4_panel_avx2_vnni, w4_shorts_panel_avx2_vnni, finish_avx2, rms_norm_rows_avx2, quantise_rows_avx2,
+     w4_panel_avx2_vnni, w4_shorts_panel_avx2_vnni, finish_avx2, norm_rows_avx2, quantise_rows_avx2,
      norm_quantise_rows_avx2},
 };
 
@@ -46,7 +46,7 @@ const Level kAvx512Vnni = {
     &Cpu::has_avx512_vnni,
     &kEmulated512,
     {f32_panel_avx512_vnni, bf16_panel_avx512_vnni, f16_panel_avx512_vnni, w8_panel_avx512_vnni, 8,
-     w8_shorts_panel_avx512_vnni, w4_panel_avx512_vnni, w4_shorts_panel_avx512_vnni, finish_avx2, rms_norm_rows_avx2,
+     w8_shorts_panel_avx512_vnni, w4_panel_avx512_vnni, w4_shorts_panel_avx512_vnni, finish_avx2, norm_rows_avx2,
      quantise_rows_avx2, norm_quantise_rows_avx2},
 };
 

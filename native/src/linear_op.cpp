@@ -72,7 +72,7 @@ Activations LinearInput::at(uint8_t* data, int64_t num_rows) const {
 void LinearInput::convert(const float* rows, int64_t begin, int64_t end, const Activations& out) const {
   const FloatRows in{rows, weight_.k, weight_.k};
   if (!weight_.format.is_quantised()) {
-    return rms_norm_rows(in, norm_, begin, end, const_cast<float*>(out.floats.data));
+    return norm_rows(in, norm_, begin, end, const_cast<float*>(out.floats.data));
   }
   if (norm_.gamma == nullptr) return quantise_rows(in, begin, end, out.quants);
   norm_quantise_rows(in, norm_, begin, end, out.quants);

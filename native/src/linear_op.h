@@ -9,7 +9,7 @@ namespace noria {
 class LinearInput {
  public:
   // norm: gamma is null where rows are taken as they are.
-  LinearInput(Workspace& workspace, const PackedLinear& weight, const RmsNorm& norm, Precision precision)
+  LinearInput(Workspace& workspace, const PackedLinear& weight, const RowNorm& norm, Precision precision)
       : workspace_(workspace), weight_(weight), norm_(norm), form_(row_form(weight.format, precision)) {}
 
   void prepare(int64_t num_rows);
@@ -24,7 +24,7 @@ class LinearInput {
 
   Workspace& workspace_;
   const PackedLinear weight_;
-  const RmsNorm norm_;
+  const RowNorm norm_;
   const RowForm form_;
 };
 

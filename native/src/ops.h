@@ -14,7 +14,7 @@ namespace noria {
 
 class EmbedOp : public Op {
  public:
-  EmbedOp(const PackedLinear& table, Buffer& x) : table_(table), x_(x) {}
+  EmbedOp(const PackedLinear& table, const EmbeddingSum& sum, Buffer& x) : table_(table), sum_(sum), x_(x) {}
 
   const char* name() const override { return "embed"; }
 
@@ -22,14 +22,22 @@ class EmbedOp : public Op {
 
   void run(const Walker& walker) override {
     const int64_t num_rows = walker.step->num_tokens;
-    for (int64_t row = walker.begin_of(num_rows); row < walker.end_of(num_rows); ++row) {
-      read_floats(table_, walker.step->token_ids[row], x_.floats() + row * table_.k);
+    const int64_t begin = walker.begin_of(num_rows), end = walker.end_of(num_rows);
+    for (int64_t row = begin; row < end; ++row) {
+      float* to = x_.floats() + row * table_.k;
+      read_floats(table_, walker.step->token_ids[row], to);
+      if (sum_.positions.data == nullptr) continue;
+      const float* position = sum_.positions.row(walker.step->positions[row]);
+      const float* type = sum_.token_types.row(walker.step->token_types[row]);
+      for (int64_t i = 0; i < table_.k; ++i) to[i] += type[i] + position[i];
     }
+    if (sum_.norm.gamma != nullptr) norm_rows({x_.floats(), table_.k, table_.k}, sum_.norm, begin, end, x_.floats());
     walker.pool->barrier();
   }
 
  private:
   const PackedLinear table_;
+  const EmbeddingSum sum_;
   Buffer& x_;
 };
 
@@ -158,14 +166,16 @@ class LinearAddOp : public Op {
   PanelWork panels_;
 };
 
-class NormGluOp : public Op {
+// A projection whose outputs go through an activation, or gate others.
+class NormActivateOp : public Op {
  public:
-  NormGluOp(LinearInput input, const PackedLinear& weight, Gate gate) : input_(input), weight_(weight), gate_(gate) {}
+  NormActivateOp(LinearInput input, const PackedLinear& weight, Activation activation)
+      : input_(input), weight_(weight), activation_(activation) {}
 
   Buffer* x = nullptr;
   Buffer* out = nullptr;
 
-  const char* name() const override { return "norm_glu"; }
+  const char* name() const override { return is_gated() ? "norm_glu" : "norm_activate"; }
 
   void prepare(const Step& step) override {
     out->reserve(step.num_tokens);
@@ -174,21 +184,44 @@ class NormGluOp : public Op {
   }
 
   void run(const Walker& walker) override {
-    Epilogue gate;
-    gate.kind = Epilogue::Kind::kGate;
-    gate.gate = gate_;
-    gate.stride = out->width;
-    if (out->as_floats) gate.out = out->floats();
-    if (out->as_quants) gate.quants = out->quants(walker.step->num_tokens);
-    panels_.run(walker, weight_, input_.make(walker, x->floats(), walker.step->num_tokens), gate);
+    Epilogue epilogue;
+    epilogue.kind = is_gated() ? Epilogue::Kind::kGate : Epilogue::Kind::kActivate;
+    epilogue.activation = activation_;
+    epilogue.stride = out->width;
+    if (out->as_floats) epilogue.out = out->floats();
+    if (out->as_quants) epilogue.quants = out->quants(walker.step->num_tokens);
+    panels_.run(walker, weight_, input_.make(walker, x->floats(), walker.step->num_tokens), epilogue);
     walker.pool->barrier();
   }
 
  private:
+  bool is_gated() const { return weight_.order == ColumnOrder::kGlu; }
+
   LinearInput input_;
   const PackedLinear weight_;
-  const Gate gate_;
+  const Activation activation_;
   PanelWork panels_;
+};
+
+// In place.
+class NormaliseOp : public Op {
+ public:
+  NormaliseOp(const RowNorm& norm, Buffer& x) : norm_(norm), x_(x) {}
+
+  const char* name() const override { return "normalise"; }
+
+  void prepare(const Step&) override {}
+
+  void run(const Walker& walker) override {
+    const int64_t num_rows = walker.step->num_tokens;
+    const FloatRows rows{x_.floats(), x_.width, x_.width};
+    norm_rows(rows, norm_, walker.begin_of(num_rows), walker.end_of(num_rows), x_.floats());
+    walker.pool->barrier();
+  }
+
+ private:
+  const RowNorm norm_;
+  Buffer& x_;
 };
 
 class LmHeadOp : public Op {
@@ -233,7 +266,7 @@ class LmHeadOp : public Op {
 // The wanted rows of the stream, normalised, for whoever is to make something of them.
 class HiddenOp : public Op {
  public:
-  HiddenOp(Buffer& x, const RmsNorm& norm, const StepOutputs* outputs) : x_(x), norm_(norm), outputs_(outputs) {}
+  HiddenOp(Buffer& x, const RowNorm& norm, const StepOutputs* outputs) : x_(x), norm_(norm), outputs_(outputs) {}
 
   const char* name() const override { return "hidden"; }
 
@@ -248,7 +281,7 @@ class HiddenOp : public Op {
       if (norm_.gamma == nullptr) {
         std::memcpy(to, from, width * sizeof(float));
       } else {
-        rms_norm_rows({from, width, width}, norm_, 0, 1, to);
+        norm_rows({from, width, width}, norm_, 0, 1, to);
       }
     }
     walker.pool->barrier();
@@ -256,7 +289,7 @@ class HiddenOp : public Op {
 
  private:
   Buffer& x_;
-  const RmsNorm norm_;
+  const RowNorm norm_;
   const StepOutputs* outputs_;
 };
 

@@ -93,26 +93,35 @@ void Plan::place_buffers() {
   }
 }
 
-AttentionPlan& Plan::attention_plan(const Heads& heads, int window) {
-  for (const auto& one : windows_) {
+AttentionPlan& Plan::attention_plan(const Heads& heads, const Reach& reach) {
+  for (const auto& one : reaches_) {
     const bool is_same = one->heads.group() == heads.group() && one->heads.num_kv_heads == heads.num_kv_heads;
-    if (is_same && one->window == window) return one->plan;
+    if (is_same && one->reach == reach) return one->plan;
   }
-  windows_.push_back(std::make_unique<WindowPlan>());
-  windows_.back()->heads = heads;
-  windows_.back()->window = window;
-  return windows_.back()->plan;
+  reaches_.push_back(std::make_unique<ReachPlan>());
+  reaches_.back()->heads = heads;
+  reaches_.back()->reach = reach;
+  return reaches_.back()->plan;
 }
 
-int Plan::embed(const PackedLinear& table) {
+int Plan::embed(const PackedLinear& table, const EmbeddingSum& sum) {
   limits_.num_tokens_known = std::min(limits_.num_tokens_known, table.n);
+  if (sum.positions.data != nullptr) {
+    for (const FloatTable* added : {&sum.positions, &sum.token_types}) {
+      need(added->width == table.k && added->num_rows > 0 && added->num_rows <= kMostPositions,
+           "a table of [" + number(added->num_rows) + ", " + number(added->width) + "] added to rows of " +
+               number(table.k));
+    }
+    limits_.num_positions = std::min(limits_.num_positions, sum.positions.num_rows);
+    limits_.num_token_types = std::min(limits_.num_token_types, sum.token_types.num_rows);
+  }
   Buffer& x = made(table.k);
   x.as_floats = true;
-  ops_.push_back(std::make_unique<EmbedOp>(table, x));
+  ops_.push_back(std::make_unique<EmbedOp>(table, sum, x));
   return static_cast<int>(buffers_.size()) - 1;
 }
 
-int Plan::norm_qkv(int x, const RmsNorm& norm, const std::vector<PackedLinear>& weights, const QkvFinish& finish) {
+int Plan::norm_qkv(int x, const RowNorm& norm, const std::vector<PackedLinear>& weights, const QkvFinish& finish) {
   need_heads(finish.heads, finish.layer, cache_.shape());
   need_rope(finish.rope, finish.heads);
   const int64_t width = finish.heads.query_size() + 2 * finish.heads.kv_size();
@@ -134,11 +143,12 @@ int Plan::norm_qkv(int x, const RmsNorm& norm, const std::vector<PackedLinear>& 
   return static_cast<int>(buffers_.size()) - 1;
 }
 
-int Plan::attend(int q, const Heads& heads, float scale, int window, int layer) {
+int Plan::attend(int q, const Heads& heads, float scale, const Reach& reach, int layer) {
   need_heads(heads, layer, cache_.shape());
-  need(window >= 0, "a window of " + number(window) + " tokens; 0 means all");
-  const AttentionCall call{nullptr, &cache_, heads, scale, window, layer, nullptr, 0, nullptr, nullptr};
-  auto op = std::make_unique<AttendOp>(call, attention_plan(heads, window), workspace_);
+  need(reach.back >= 0 && reach.ahead >= 0,
+       "a reach of " + number(reach.back) + " tokens back and " + number(reach.ahead) + " ahead");
+  const AttentionCall call{nullptr, &cache_, heads, scale, reach, layer, nullptr, 0, nullptr, nullptr};
+  auto op = std::make_unique<AttendOp>(call, attention_plan(heads, reach), workspace_);
   op->q = &used_floats(q, heads.query_size() + 2 * heads.kv_size());
   op->out = &made(heads.query_size());
   op->out->as_floats = true;
@@ -159,16 +169,31 @@ void Plan::linear_add(int inputs, const PackedLinear& weight, int x) {
   ops_.push_back(std::move(op));
 }
 
-int Plan::norm_glu(int x, const RmsNorm& norm, const PackedLinear& weight, Gate gate) {
+int Plan::norm_glu(int x, const RowNorm& norm, const PackedLinear& weight, Activation activation) {
   need(weight.order == ColumnOrder::kGlu, "a weight of " + number(weight.n) + " rows that is not gate over up");
-  auto op = std::make_unique<NormGluOp>(LinearInput(workspace_, weight, norm, Precision::kInt8), weight, gate);
+  return add_activation(x, norm, weight, activation);
+}
+
+int Plan::norm_activate(int x, const RowNorm& norm, const PackedLinear& weight, Activation activation) {
+  need_plain(weight);
+  return add_activation(x, norm, weight, activation);
+}
+
+int Plan::add_activation(int x, const RowNorm& norm, const PackedLinear& weight, Activation activation) {
+  const LinearInput input(workspace_, weight, norm, Precision::kInt8);
+  auto op = std::make_unique<NormActivateOp>(input, weight, activation);
   op->x = &used_floats(x, weight.k);
   op->out = &made(weight.num_outputs());
   ops_.push_back(std::move(op));
   return static_cast<int>(buffers_.size()) - 1;
 }
 
-void Plan::lm_head(int x, const RmsNorm& norm, const PackedLinear& weight) {
+void Plan::normalise(int x, const RowNorm& norm) {
+  need(!has_run_, "a plan that has run takes no more ops");
+  ops_.push_back(std::make_unique<NormaliseOp>(norm, used_floats(x, width_of(x))));
+}
+
+void Plan::lm_head(int x, const RowNorm& norm, const PackedLinear& weight) {
   need_plain(weight);
   need(!has_run_, "a plan that has run takes no more ops");
   need(limits_.num_logits == 0, "logits of " + number(limits_.num_logits) + " numbers are given already");
@@ -184,7 +209,7 @@ int64_t Plan::width_of(int buffer) const {
   return buffers_[buffer]->width;
 }
 
-void Plan::hidden(int x, const RmsNorm& norm) {
+void Plan::hidden(int x, const RowNorm& norm) {
   const int64_t width = width_of(x);
   need(!has_run_, "a plan that has run takes no more ops");
   need(limits_.hidden_width == 0, "hidden states of " + number(limits_.hidden_width) + " numbers are given already");
@@ -211,7 +236,7 @@ void Plan::prepare(const Step& step, const StepOutputs& outputs) {
   has_run_ = true;
   outputs_ = outputs;
   place_buffers();
-  for (const auto& one : windows_) one->plan.make(step, one->heads, one->window, pool_.num_threads());
+  for (const auto& one : reaches_) one->plan.make(step, one->heads, one->reach, pool_.num_threads());
   for (const auto& op : ops_) op->prepare(step);
   ended_.resize(ops_.size() + 1);
 }

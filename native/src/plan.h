@@ -54,6 +54,22 @@ struct Buffer {
   QuantRows quants(int64_t num_rows) const { return quant_rows_at(slot->quants.data(), num_rows, width, quants_form); }
 };
 
+// float32, one row after another.
+struct FloatTable {
+  const float* data = nullptr;
+  int64_t num_rows = 0;
+  int64_t width = 0;
+
+  const float* row(int64_t index) const { return data + index * width; }
+};
+
+// What is added to a token's own row, and the norm over the sum.
+struct EmbeddingSum {
+  FloatTable positions;
+  FloatTable token_types;
+  RowNorm norm;
+};
+
 // Memory that ops use one after another within a step.
 struct Workspace {
   explicit Workspace(int num_threads) : own_rows(num_threads), own_scratch(num_threads) {}
@@ -81,20 +97,25 @@ class Plan {
  public:
   Plan(Pool& pool, KvCache& cache) : pool_(pool), cache_(cache), workspace_(pool.num_threads()) {}
 
-  int embed(const PackedLinear& table);
+  // sum: of the table's width; nothing is added where its tables are null.
+  int embed(const PackedLinear& table, const EmbeddingSum& sum);
   // weights: one below the other they are the rows q | k | v.
-  int norm_qkv(int x, const RmsNorm& norm, const std::vector<PackedLinear>& weights, const QkvFinish& finish);
-  int attend(int q, const Heads& heads, float scale, int window, int layer);
+  int norm_qkv(int x, const RowNorm& norm, const std::vector<PackedLinear>& weights, const QkvFinish& finish);
+  int attend(int q, const Heads& heads, float scale, const Reach& reach, int layer);
   void linear_add(int inputs, const PackedLinear& weight, int x);
-  int norm_glu(int x, const RmsNorm& norm, const PackedLinear& weight, Gate gate);
-  void lm_head(int x, const RmsNorm& norm, const PackedLinear& weight);
-  // norm: gamma is null where rows are given as they are; else it has width_of(x) numbers.
-  void hidden(int x, const RmsNorm& norm);
+  // norm: of this and those below, gamma is null where rows are taken, or given, as they are.
+  int norm_glu(int x, const RowNorm& norm, const PackedLinear& weight, Activation activation);
+  int norm_activate(int x, const RowNorm& norm, const PackedLinear& weight, Activation activation);
+  void lm_head(int x, const RowNorm& norm, const PackedLinear& weight);
+  // norm: of this and that below, over width_of(x) numbers.
+  void normalise(int x, const RowNorm& norm);
+  void hidden(int x, const RowNorm& norm);
   int64_t width_of(int buffer) const;
 
   // What a step must keep to, gathered while recording.
   struct Limits {
     int64_t num_tokens_known = INT64_MAX;  // rows of the embedding
+    int64_t num_token_types = INT64_MAX;
     int64_t num_positions = INT64_MAX;
     int64_t num_logits = 0;    // 0: the model gives none
     int64_t hidden_width = 0;  // 0: the model gives none
@@ -129,11 +150,12 @@ class Plan {
   Buffer& used_floats(int index, int64_t width);
   Buffer& made(int64_t width);
   void place_buffers();
-  AttentionPlan& attention_plan(const Heads& heads, int window);
+  AttentionPlan& attention_plan(const Heads& heads, const Reach& reach);
+  int add_activation(int x, const RowNorm& norm, const PackedLinear& weight, Activation activation);
 
-  struct WindowPlan {
+  struct ReachPlan {
     Heads heads;
-    int window;
+    Reach reach;
     AttentionPlan plan;
   };
 
@@ -147,7 +169,7 @@ class Plan {
   StepOutputs outputs_;  // of the step that runs
   std::vector<std::unique_ptr<Buffer>> buffers_;
   std::vector<std::unique_ptr<Slot>> slots_;
-  std::vector<std::unique_ptr<WindowPlan>> windows_;
+  std::vector<std::unique_ptr<ReachPlan>> reaches_;
   std::vector<std::unique_ptr<Op>> ops_;
   std::vector<std::chrono::steady_clock::time_point> ended_;  // of the last step: its start, then the end of each op
 };

@@ -41,15 +41,15 @@ QuantRows quant_rows_at(uint8_t* data, int64_t num_rows, int64_t k, RowForm form
   return rows;
 }
 
-void rms_norm_rows(const FloatRows& x, const RmsNorm& norm, int64_t begin, int64_t end, float* out) {
-  gemm_table().rms_norm_rows(x, norm, begin, end, out);
+void norm_rows(const FloatRows& x, const RowNorm& norm, int64_t begin, int64_t end, float* out) {
+  gemm_table().norm_rows(x, norm, begin, end, out);
 }
 
 void quantise_rows(const FloatRows& x, int64_t begin, int64_t end, const QuantRows& out) {
   gemm_table().quantise_rows(x, begin, end, out);
 }
 
-void norm_quantise_rows(const FloatRows& x, const RmsNorm& norm, int64_t begin, int64_t end, const QuantRows& out) {
+void norm_quantise_rows(const FloatRows& x, const RowNorm& norm, int64_t begin, int64_t end, const QuantRows& out) {
   gemm_table().norm_quantise_rows(x, norm, begin, end, out);
 }
 

@@ -43,17 +43,18 @@ struct FloatRows {
   int64_t k = 0;
 };
 
-// x / sqrt(mean(x^2) + eps) * gamma.
-struct RmsNorm {
+// x / sqrt(mean(x^2) + eps) * gamma; with a beta the layer norm, (x - mean) / sqrt(variance + eps) * gamma + beta.
+struct RowNorm {
   const float* gamma = nullptr;  // [k]
   float eps = 0;
+  const float* beta = nullptr;  // [k]
 };
 
 // All take rows [begin, end) of x to the same rows of `out`. What a row becomes depends on that row alone.
-// out of rms_norm_rows: [rows][k] at stride x.k; it may be x itself.
-void rms_norm_rows(const FloatRows& x, const RmsNorm& norm, int64_t begin, int64_t end, float* out);
+// out of norm_rows: [rows][k] at stride x.k; it may be x itself.
+void norm_rows(const FloatRows& x, const RowNorm& norm, int64_t begin, int64_t end, float* out);
 void quantise_rows(const FloatRows& x, int64_t begin, int64_t end, const QuantRows& out);
-void norm_quantise_rows(const FloatRows& x, const RmsNorm& norm, int64_t begin, int64_t end, const QuantRows& out);
+void norm_quantise_rows(const FloatRows& x, const RowNorm& norm, int64_t begin, int64_t end, const QuantRows& out);
 
 // The numbers that rows stand for, to out [num_rows][k]. For looking at them: no kernel needs it.
 void dequantise_rows(const QuantRows& rows, int64_t num_rows, float* out);

@@ -20,8 +20,8 @@ void QkvFinish::run(const Step& step, int64_t begin, int64_t end, float* rows, K
     const int64_t token = unit / units;
     const int index = static_cast<int>(unit % units), kv_head = index - heads.num_heads;
     float* head = rows + token * stride + int64_t(index) * dim;  // keys come right after the queries
-    const RmsNorm& norm = kv_head < 0 ? query_norm : key_norm;
-    if (norm.gamma != nullptr) rms_norm_rows({head, dim, dim}, norm, 0, 1, head);
+    const RowNorm& norm = kv_head < 0 ? query_norm : key_norm;
+    if (norm.gamma != nullptr) norm_rows({head, dim, dim}, norm, 0, 1, head);
     rotate(head, rope.data + int64_t(step.positions[token]) * rope.dim, rope.dim / 2);
     if (kv_head >= 0) cache.write(layer, step.slots[token], kv_head, head, head + heads.kv_size());
   }

@@ -19,8 +19,8 @@ struct RopeTable {
 struct QkvFinish {
   Heads heads;
   RopeTable rope;
-  RmsNorm query_norm;  // over each head, before the rotation; gamma is null where there is none
-  RmsNorm key_norm;
+  RowNorm query_norm;  // over each head, before the rotation; gamma is null where there is none
+  RowNorm key_norm;
   int layer;
 
   // A unit is one head of one token: its queries, or its keys and values.

@@ -49,6 +49,7 @@ void check_sequence(const Step& step, int sequence, const Plan& plan) {
 void check_step(const Step& step, const Plan& plan) {
   const CacheShape& shape = plan.cache().shape();
   check_range("token_ids", step.token_ids, step.num_tokens, plan.limits().num_tokens_known);
+  check_range("token_types", step.token_types, step.num_tokens, plan.limits().num_token_types);
   check_range("positions", step.positions, step.num_tokens, plan.limits().num_positions);
   check_range("slots", step.slots, step.num_tokens, int64_t(shape.num_blocks) * shape.block_size);
   check_range("logit_rows", step.logit_rows, step.num_logit_rows, step.num_tokens);

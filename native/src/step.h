@@ -13,6 +13,7 @@ struct Step {
   int num_hidden_rows = 0;  // P
   int table_width = 0;      // B
   const int32_t* token_ids = nullptr;
+  const int32_t* token_types = nullptr;
   const int32_t* positions = nullptr;
   const int32_t* slots = nullptr;
   const int32_t* query_starts = nullptr;

@@ -42,7 +42,7 @@ def logits_of(file: MemoryFile, **options: Any) -> np.ndarray:
 def packed(file: MemoryFile, formats: Formats) -> list[_native.LinearWeight]:
     """All weights of a model, a shared one once."""
     packer, config = NativePacker(formats, _native.Pool(2)), file.config
-    rope = packer.pack_rope(rope_table(config, 16))
+    rope = packer.pack_table(rope_table(config, 16))
     model = architecture(config)(config, StoredModel(file), packer, rope)
     linears = [model.ends.embedding, model.ends.head]
     for attention, mlp in model.layers:

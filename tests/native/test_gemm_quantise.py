@@ -61,10 +61,11 @@ def test_normalising_first_is_the_same_as_normalising_and_then_quantising(
 ) -> None:
     x = np.random.default_rng(seed).normal(size=shape).astype(np.float32)
     gamma = np.random.default_rng(seed + 1).normal(size=shape[1]).astype(np.float32)
-    together = _native.QuantisedRows.of_floats(x, gamma, 1e-5, bits=num_bits)
-    apart = _native.QuantisedRows.of_floats(_native.rms_norm(x, gamma, 1e-5), bits=num_bits)
-    for name in ("codes", "scales", "sums32"):
-        np.testing.assert_array_equal(getattr(together, name), getattr(apart, name))
+    for beta in (None, np.flip(gamma).copy()):
+        together = _native.QuantisedRows.of_floats(x, gamma, 1e-5, beta, bits=num_bits)
+        apart = _native.QuantisedRows.of_floats(_native.normalise(x, gamma, 1e-5, beta), bits=num_bits)
+        for name in ("codes", "scales", "sums32"):
+            np.testing.assert_array_equal(getattr(together, name), getattr(apart, name))
 
 
 @settings(max_examples=60)
@@ -74,10 +75,25 @@ def test_norms_are_those_of_float64(m: int, k: int, seed: int) -> None:
     x, gamma = rng.normal(size=(m, k)).astype(np.float32), rng.normal(size=k).astype(np.float32)
     wide = x.astype(np.float64)
     expected = wide / np.sqrt((wide**2).mean(axis=1, keepdims=True) + 1e-6) * gamma
-    found = _native.rms_norm(x, gamma, 1e-6)
+    found = _native.normalise(x, gamma, 1e-6)
     np.testing.assert_allclose(found, expected, rtol=2e-6, atol=1e-12)
     for row in range(m):
-        np.testing.assert_array_equal(_native.rms_norm(x[row : row + 1], gamma, 1e-6)[0], found[row])
+        np.testing.assert_array_equal(_native.normalise(x[row : row + 1], gamma, 1e-6)[0], found[row])
+
+
+@settings(max_examples=60)
+@given(st.integers(1, 9), st.integers(1, 400), st.sampled_from([0.0, 3.0, -50.0]), seeds)
+def test_layer_norms_are_those_of_float64(m: int, k: int, mean: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x = rng.normal(mean, 1, size=(m, k)).astype(np.float32)
+    gamma, beta = (rng.normal(size=k).astype(np.float32) for _ in range(2))
+    wide = x.astype(np.float64)
+    centred = wide - wide.mean(axis=1, keepdims=True)
+    expected = centred / np.sqrt((centred**2).mean(axis=1, keepdims=True) + 1e-3) * gamma + beta
+    found = _native.normalise(x, gamma, 1e-3, beta)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-6 * (1 + abs(mean)))
+    for row in range(m):
+        np.testing.assert_array_equal(_native.normalise(x[row : row + 1], gamma, 1e-3, beta)[0], found[row])
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

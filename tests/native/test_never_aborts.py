@@ -13,6 +13,9 @@ from support_native_child import run_child
 HEADS = (4, 2, 8)
 
 
+PAST = _native.Reach(_native.Reach.ALL, 0)
+
+
 def plan_of(heads: tuple[int, int, int] = HEADS) -> tuple[Any, Any]:
     cache = _native.KvCache(_native.CacheShape(1, 2, 8, 8, 2), "float32")
     return _native.Plan(_native.Pool(1), cache), _native.Heads(*heads)
@@ -96,7 +99,7 @@ def test_heads_that_no_attention_serves_are_refused(heads: tuple[int, int, int],
     plan, given = plan_of(heads)
     x = plan.embed(floats(8))
     for record in (
-        lambda: plan.attend(x, given, 1.0, 0, 0),
+        lambda: plan.attend(x, given, 1.0, PAST, 0),
         lambda: plan.norm_qkv(x, norm(), projection(given), 0),
     ):
         with pytest.raises(ValueError, match=message):
@@ -104,13 +107,18 @@ def test_heads_that_no_attention_serves_are_refused(heads: tuple[int, int, int],
 
 
 @pytest.mark.parametrize(
-    ("window", "layer", "message"), [(-1, 0, "a window of -1"), (0, 1, "layer 1 of a cache of 1")]
+    ("reach", "layer", "message"),
+    [
+        (_native.Reach(-1, 0), 0, "a reach of -1 tokens back and 0 ahead"),
+        (_native.Reach(0, -1), 0, "a reach of 0 tokens back and -1 ahead"),
+        (PAST, 1, "layer 1 of a cache of 1"),
+    ],
 )
-def test_attention_outside_the_cache_is_refused(window: int, layer: int, message: str) -> None:
+def test_attention_outside_the_cache_is_refused(reach: Any, layer: int, message: str) -> None:
     plan, heads = plan_of()
     q = plan.norm_qkv(plan.embed(floats(8)), norm(), projection(heads), 0)
     with pytest.raises(ValueError, match=message):
-        plan.attend(q, heads, 1.0, window, layer)
+        plan.attend(q, heads, 1.0, reach, layer)
 
 
 def test_ops_that_do_not_fit_each_other_are_refused() -> None:
@@ -122,6 +130,12 @@ def test_ops_that_do_not_fit_each_other_are_refused() -> None:
         plan.norm_qkv(x, norm(), projection(heads, [floats(64, glu=True)]), 0)
     with pytest.raises(ValueError, match="a projection's weight is None"):
         projection(heads, [None])
+    with pytest.raises(ValueError, match="gate over up of 64 rows where a plain weight belongs"):
+        plan.norm_activate(x, None, floats(64, glu=True), "gelu")
+    with pytest.raises(ValueError, match=r"an activation is silu, .* not tanh"):
+        plan.norm_activate(x, None, floats(), "tanh")
+    with pytest.raises(ValueError, match="a norm of 32 numbers over rows of 64"):
+        plan.normalise(plan.norm_activate(x, None, floats(64), "relu"), norm())
     plan.lm_head(x, norm(), floats(8))
     with pytest.raises(ValueError, match="logits of 8 numbers are given already"):
         plan.lm_head(x, norm(), floats(9))
@@ -130,3 +144,26 @@ def test_ops_that_do_not_fit_each_other_are_refused() -> None:
         plan.hidden(x, norm())
     with pytest.raises(ValueError, match="buffer 9 was never made"):
         plan.hidden(9, None)
+
+
+@pytest.mark.parametrize(
+    ("positions", "types", "message"),
+    [
+        ((4, 16), (2, 32), r"a table of \[4, 16\] added to rows of 32"),
+        ((4, 32), (2, 64), r"a table of \[2, 64\] added to rows of 32"),
+        ((4, 32), (0, 32), r"a table of \[0, 32\] added to rows of 32"),
+    ],
+)
+def test_tables_that_cannot_be_added_to_an_embedding_are_refused(
+    positions: tuple[int, int], types: tuple[int, int], message: str
+) -> None:
+    added = _native.EmbeddingSum(np.zeros(positions, np.float32), np.zeros(types, np.float32), norm())
+    with pytest.raises(ValueError, match=message):
+        plan_of()[0].embed(floats(8), added)
+
+
+def test_a_beta_of_another_width_is_refused() -> None:
+    odd = _native.Norm(np.ones(32, np.float32), 1e-5, np.zeros(31, np.float32))
+    plan, _ = plan_of()
+    with pytest.raises(ValueError, match="a norm of 31 numbers over rows of 32"):
+        plan.normalise(plan.embed(floats(8)), odd)

@@ -44,7 +44,7 @@ x = plan.embed(_native.LinearWeight.of_floats("float32", 8, 1 << 12))
 plan.lm_head(x, _native.Norm(np.ones(1 << 12, np.float32), 1e-5), _native.LinearWeight.of_floats("float32", 1, 1 << 12))
 def run(count):
     zeros = np.zeros(count, np.int32)
-    plan.run(Batch(zeros, zeros, zeros, np.array([0, count], np.int32), np.array([count], np.int32),
+    plan.run(Batch(zeros, zeros, zeros, zeros, np.array([0, count], np.int32), np.array([count], np.int32),
                    np.zeros((1, count // 8 + 1), np.int32), zeros[:1], zeros[:0]),
              np.zeros((1, 1), np.float32), np.zeros((0, 0), np.float32))
 resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))

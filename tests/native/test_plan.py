@@ -33,6 +33,7 @@ def ints(*numbers: int) -> np.ndarray:
 
 GOOD = Batch(
     token_ids=ints(5, 6, 7),
+    token_types=ints(0, 0, 0),
     positions=ints(0, 1, 0),
     slots=ints(0, 1, 16),
     query_starts=ints(0, 2, 3),
@@ -48,7 +49,9 @@ GOOD = Batch(
     [
         ("token_ids", ints(5, 97, 7), r"token_ids\[1\] is 97; it must be at least 0 and below 97"),
         ("token_ids", ints(-1, 6, 7), r"token_ids\[0\] is -1"),
-        ("token_ids", ints(5, 6), "positions has the length 3; it must be 2"),
+        ("token_ids", ints(5, 6), "token_types has the length 3; it must be 2"),
+        ("token_types", ints(0, 0), "token_types has the length 2; it must be 3"),
+        ("token_types", ints(0, -1, 0), r"token_types\[1\] is -1; it must be at least 0"),
         ("positions", ints(0, 64, 0), r"positions\[1\] is 64; it must be at least 0 and below 64"),
         ("slots", ints(0, 1, 64), r"slots\[2\] is 64; it must be at least 0 and below 64"),
         ("slots", ints(0), "slots has the length 1; it must be 3"),

@@ -20,6 +20,7 @@ def batch(tokens=TOKENS, start: int = 0, table=(5, 2, 7)) -> Batch:
     blocks = np.array(table, dtype=np.int32)
     return Batch(
         token_ids=np.array(tokens[start:], dtype=np.int32),
+        token_types=np.zeros_like(positions),
         positions=positions,
         slots=blocks[positions // BLOCK] * BLOCK + positions % BLOCK,
         query_starts=np.array([0, positions.size], dtype=np.int32),

@@ -41,8 +41,8 @@ class Namebook:
     def pack_vector(self, vector: np.ndarray) -> Weight:
         return self._noted(self._packer.pack_vector(vector), self._of([vector]))
 
-    def pack_rope(self, table: np.ndarray) -> Weight:
-        return self._packer.pack_rope(table)
+    def pack_table(self, table: np.ndarray) -> Weight:
+        return self._noted(self._packer.pack_table(table), self._of([table]))
 
     def names_of(self, call: OpCall) -> tuple[str, ...]:
         """The tensors that an op uses, by logical name, a norm's first."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -44,9 +44,12 @@ def trace(stored: StoredModel, name: str, backend: Backend, token_ids: list[int]
         result.steps.append(Step(label(call, names), names, call.reads_from, values))
 
     with blamed(config):
-        rope = book.pack_rope(rope_table(config, len(token_ids)))
+        rope = book.pack_table(rope_table(config, len(token_ids)))
         model = architecture(config)(config, book, book, rope)
-        backend.watch(model.forward, one_sequence(token_ids, block_size), saw)
+        batch = one_sequence(token_ids, block_size)
+        if not config.has_logits:
+            batch = replace(batch, logit_rows=batch.logit_rows[:0])
+        backend.watch(model.forward, batch, saw)
     return result
 
 
@@ -56,6 +59,7 @@ def one_sequence(token_ids: list[int], block_size: int) -> Batch:
     places = np.arange(count, dtype=np.int32)
     return Batch(
         token_ids=np.array(token_ids, np.int32),
+        token_types=np.zeros(count, np.int32),
         positions=places,
         slots=places.copy(),
         query_starts=np.array([0, count], np.int32),

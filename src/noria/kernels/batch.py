@@ -16,6 +16,7 @@ class Batch:
     """
 
     token_ids: np.ndarray  # [T]
+    token_types: np.ndarray  # [T] 0, or 1 in the second text of a pair; of models that tell them apart
     positions: np.ndarray  # [T] from the start of the sequence
     slots: np.ndarray  # [T] where the token's KV goes: block * block_size + offset
     query_starts: np.ndarray  # [S + 1]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from noria.kernels.ops import Buffer, Norm, Ops, QkvProjection, Weight
+from noria.kernels.ops import Buffer, EmbeddingSum, Norm, Ops, QkvProjection, Weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,10 @@ class ObservedOps:
 
 
 def _handles(argument: Any) -> tuple[Weight, ...]:
+    if argument is None:
+        return ()
+    if isinstance(argument, EmbeddingSum):
+        return (argument.positions, argument.token_types, *_handles(argument.norm))
     if isinstance(argument, Norm):
         return (argument.gamma,)
     if isinstance(argument, QkvProjection):

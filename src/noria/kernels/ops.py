@@ -34,18 +34,36 @@ SampledRequest = Any  # a sampler's own handle on a request
 
 
 class Activation(str, Enum):
-    """The gate's function, spelt as checkpoints spell it."""
+    """The function inside an MLP, spelt as checkpoints spell it. GELU is the exact one, by the error function."""
 
     SILU = "silu"
     GELU_TANH = "gelu_pytorch_tanh"
+    GELU = "gelu"
+    RELU = "relu"
 
 
 @dataclass(frozen=True, slots=True)
 class Norm:
-    """x / sqrt(mean(x^2) + eps) * gamma over the last dimension, in float32."""
+    """x / sqrt(mean(x^2) + eps) * gamma over the last dimension, in float32.
+
+    With a beta the layer norm: (x - mean(x)) / sqrt(variance(x) + eps) * gamma + beta.
+    """
 
     gamma: Weight
     eps: float
+    beta: Weight | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingSum:
+    """What is added to a token's own embedding, and the norm over the sum.
+
+    positions: [positions, H], by the token's position. token_types: [types, H], by its type.
+    """
+
+    positions: Weight
+    token_types: Weight
+    norm: Norm
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +93,7 @@ class QkvProjection:
     """One layer's way from the residual stream to queries, keys and values.
 
     weight: [Hq * D + 2 * Hkv * D, H], rows q | k | v. query_norm, key_norm: over D, before the rotation.
+    rope: a table without columns where nothing turns.
     """
 
     weight: Weight
@@ -84,6 +103,13 @@ class QkvProjection:
     key_norm: Norm | None = None
 
 
+class Reach(Enum):
+    """What a token attends to of its own sequence."""
+
+    PAST = "past"  # itself and what comes before it
+    WHOLE = "whole"  # everything: all of the sequence must be in the step
+
+
 @dataclass(frozen=True, slots=True)
 class Attention:
     """window: tokens a query may look back on, itself included; 0 means all."""
@@ -91,6 +117,7 @@ class Attention:
     heads: Heads
     scale: float
     window: int = 0
+    reach: Reach = Reach.PAST
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,32 +193,45 @@ class Packer(Protocol):
 
     def pack_vector(self, vector: np.ndarray) -> Weight: ...
 
-    def pack_rope(self, table: np.ndarray) -> Weight:
-        """table: [positions, rotary_dim]: cosines of the rotary_dim / 2 angles, then their sines."""
+    def pack_table(self, table: np.ndarray) -> Weight:
+        """table: [places, K], kept in float32: of `EmbeddingSum`, or of the rotation, [positions, rotary_dim], the
+        cosines of the rotary_dim / 2 angles and then their sines.
+        """
         ...
 
 
 class Ops(Protocol):
-    """The ops of one step. Buffers are float32 as far as a model can tell; x is the residual stream [T, H]."""
+    """The ops of one step. Buffers are float32 as far as a model can tell; x is the residual stream [T, H].
 
-    def embed(self, table: Weight) -> Buffer:
-        """-> x: the batch's tokens looked up."""
+    norm: None where x is taken as it is.
+    """
+
+    def embed(self, table: Weight, beside: EmbeddingSum | None = None) -> Buffer:
+        """-> x: the batch's tokens looked up, added to what is beside them."""
         ...
 
-    def norm_qkv(self, x: Buffer, norm: Norm, projection: QkvProjection, layer: int) -> Buffer:
+    def norm_qkv(self, x: Buffer, norm: Norm | None, projection: QkvProjection, layer: int) -> Buffer:
         """Normalise, project, norm the heads, rotate; write K and V into the cache -> q [T, Hq * D]."""
         ...
 
     def attend(self, q: Buffer, attention: Attention, layer: int) -> Buffer:
-        """Causal attention of each token over the KV of its own sequence -> [T, Hq * D]."""
+        """Attention of each token over the KV of its own sequence, as far as it reaches -> [T, Hq * D]."""
         ...
 
     def linear_add(self, inputs: Buffer, weight: Weight, x: Buffer) -> None:
         """x += inputs W^T + bias. inputs: [T, K]."""
         ...
 
-    def norm_glu(self, x: Buffer, norm: Norm, weight: Weight, activation: Activation) -> Buffer:
+    def normalise(self, x: Buffer, norm: Norm) -> None:
+        """In place."""
+        ...
+
+    def norm_glu(self, x: Buffer, norm: Norm | None, weight: Weight, activation: Activation) -> Buffer:
         """Normalise, project to gate and up -> activation(gate) * up [T, F]."""
+        ...
+
+    def norm_activate(self, x: Buffer, norm: Norm | None, weight: Weight, activation: Activation) -> Buffer:
+        """Normalise, project -> activation of it [T, F]."""
         ...
 
     def lm_head(self, x: Buffer, norm: Norm, weight: Weight) -> Buffer:

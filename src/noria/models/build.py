@@ -49,7 +49,7 @@ def build_model(stored: StoredModel, backend: Backend, max_model_len: int) -> Bu
     float32.
     """
     config = stored.config
-    rope = backend.packer.pack_rope(rope_table(config, max_model_len))
+    rope = backend.packer.pack_table(rope_table(config, max_model_len))
     with blamed(config):
         model = architecture(config)(config, stored, backend.packer, rope)
         program = backend.compile(model.forward)

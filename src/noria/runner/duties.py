@@ -17,13 +17,19 @@ from noria.sampling.nonfinite import LogitsFault
 from noria.sampling.params import SamplingParams
 
 _NONE: range = range(0)
+NOWHERE = 2**31 - 1  # beyond every position
 
 
 class Duty(Protocol):
     """Of one request. Offsets count from the first token of a share, ascending.
 
     # a share is positions [work.num_computed, work.num_computed + work.num_new)
+
+    second_text: the position of the first token of type 1, of a pair of texts; NOWHERE where there is one text.
     """
+
+    @property
+    def second_text(self) -> int: ...
 
     def num_prompt_rows(self, work: Work) -> int:
         """How many positions of this share have the logits of a prompt token whose logprob is asked for.
@@ -43,6 +49,8 @@ class Duty(Protocol):
 
 class Generating:
     """Samples the next token where the share ends what is known, and tells log-probabilities of the prompt."""
+
+    second_text = NOWHERE
 
     def __init__(self, params: SamplingParams, sampled: SampledRequest, num_prompt: int) -> None:
         self.params = params
@@ -85,6 +93,7 @@ class PoolingDuty:
     """Gathers the states that count, and makes something of them with the prompt's last token."""
 
     def __init__(self, params: PoolingParams, num_prompt: int, heads: PoolingHeads) -> None:
+        self.second_text = params.num_first or NOWHERE
         self._params = params
         self._num_prompt = num_prompt
         self._heads = heads

@@ -22,12 +22,14 @@ def build_batch(shares: Sequence[Share], block_size: int) -> Batch:
     counts = np.array([work.num_new for _, work in shares], dtype=np.int32)
     query_starts = np.zeros(len(shares) + 1, dtype=np.int32)
     np.cumsum(counts, out=query_starts[1:])
+    seconds = np.array([state.duty.second_text for state, _ in shares], dtype=np.int32)
     context_lens = starts + counts
     tables = _block_tables(shares, context_lens, block_size)
     positions = np.arange(query_starts[-1], dtype=np.int32) + np.repeat(starts - query_starts[:-1], counts)
     sequences = np.repeat(np.arange(len(shares), dtype=np.int32), counts)
     return Batch(
         token_ids=_token_ids(shares),
+        token_types=(positions >= np.repeat(seconds, counts)).astype(np.int32),
         positions=positions,
         slots=tables[sequences, positions // block_size] * block_size + positions % block_size,
         query_starts=query_starts,

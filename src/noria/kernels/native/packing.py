@@ -63,7 +63,7 @@ class NativePacker:
     def pack_vector(self, vector: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(vector, np.float32)
 
-    def pack_rope(self, table: np.ndarray) -> np.ndarray:
+    def pack_table(self, table: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(table, np.float32)
 
     def _forms(self, parts: Sequence[Matrix]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Causal attention over the paged cache, chunk by chunk with a running maximum.
+"""Attention over the paged cache, chunk by chunk with a running maximum.
 
 For a token, its scores against a whole chunk are computed, hidden lanes set to minus infinity, and the chunk's
 share merged into the running (peak, total, mixed value). A chunk with no lane to see changes none of them, not by

@@ -40,5 +40,5 @@ class TorchPacker:
     def pack_vector(self, vector: np.ndarray) -> torch.Tensor:
         return torch.tensor(vector, dtype=torch.float32, device=self._device)
 
-    def pack_rope(self, table: np.ndarray) -> torch.Tensor:
+    def pack_table(self, table: np.ndarray) -> torch.Tensor:
         return torch.tensor(table, dtype=torch.float32, device=self._device)

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 
 from noria.kernels.batch import Batch
-from noria.kernels.ops import Activation, Attention, Norm, QkvProjection
+from noria.kernels.ops import Activation, Attention, EmbeddingSum, Norm, QkvProjection, Reach
 from noria.kernels.torch_ops.attention import PagedAttention
 from noria.kernels.torch_ops.cache import KvCache
 from noria.kernels.torch_ops.chunks import chunk_table
 from noria.kernels.torch_ops.linear import LinearWeight, linear
-from noria.kernels.torch_ops.pointwise import gated, rms_norm, rotate_
+from noria.kernels.torch_ops.pointwise import activated, gated, layer_norm, rms_norm, rotate_
 from noria.kernels.torch_ops.safe_rows import SafeRows
 from noria.kernels.torch_ops.safe_tiles import SafeTiles
 from noria.kernels.torch_ops.scratch import Scratch
@@ -50,14 +50,25 @@ class TorchOps:
         self._positions = self._padded(batch.positions, self._pieces)
         chunks = chunk_table(batch, cache.shape, cache.zero_slot)
         self._planner = TilePlanner(batch, chunks, safe.tiles, self._scratch.device)
-        self._groups: dict[int, tuple[TileGroup, ...]] = {}  # by window
+        self._groups: dict[tuple[int, Reach], tuple[TileGroup, ...]] = {}  # by window and reach
         self._turns: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by table
 
-    def embed(self, table: LinearWeight) -> torch.Tensor:
+    def embed(self, table: LinearWeight, beside: EmbeddingSum | None = None) -> torch.Tensor:
         token_ids = self._padded(self._batch.token_ids, self._pieces)
-        return table.matrix.index_select(0, token_ids).float()
+        x = table.matrix.index_select(0, token_ids).float()
+        if beside is None:
+            return x
+        token_types = self._padded(self._batch.token_types, self._pieces)
+        x = (
+            x
+            + beside.token_types.index_select(0, token_types)
+            + beside.positions.index_select(0, self._positions)
+        )
+        return _normalised(x, beside.norm)
 
-    def norm_qkv(self, x: torch.Tensor, norm: Norm, projection: QkvProjection, layer: int) -> torch.Tensor:
+    def norm_qkv(
+        self, x: torch.Tensor, norm: Norm | None, projection: QkvProjection, layer: int
+    ) -> torch.Tensor:
         heads = projection.heads
         qkv = self._product(_normalised(x, norm), projection.weight)
         by_head = qkv.view(len(qkv), -1, heads.head_dim)
@@ -71,20 +82,28 @@ class TorchOps:
         return qkv[:, : heads.query_size].clone()
 
     def attend(self, q: torch.Tensor, attention: Attention, layer: int) -> torch.Tensor:
-        window = attention.window
-        if window not in self._groups:
-            self._groups[window] = self._planner.groups(window, attention.heads.group)
+        key = attention.window, attention.reach
+        if key not in self._groups:
+            self._groups[key] = self._planner.groups(*key, attention.heads.group)
         with torch_threads(self._safe.tiles.num_threads):
             paged = PagedAttention(self._cache, layer, attention, self._scratch)
-            return paged.run(q, self._groups[window])
+            return paged.run(q, self._groups[key])
 
     def linear_add(self, inputs: torch.Tensor, weight: LinearWeight, x: torch.Tensor) -> None:
         x.add_(self._product(inputs, weight))
 
+    def normalise(self, x: torch.Tensor, norm: Norm) -> None:
+        x.copy_(_normalised(x, norm))
+
     def norm_glu(
-        self, x: torch.Tensor, norm: Norm, weight: LinearWeight, activation: Activation
+        self, x: torch.Tensor, norm: Norm | None, weight: LinearWeight, activation: Activation
     ) -> torch.Tensor:
         return gated(self._product(_normalised(x, norm), weight), activation)
+
+    def norm_activate(
+        self, x: torch.Tensor, norm: Norm | None, weight: LinearWeight, activation: Activation
+    ) -> torch.Tensor:
+        return activated(self._product(_normalised(x, norm), weight), activation)
 
     def lm_head(self, x: torch.Tensor, norm: Norm, weight: LinearWeight) -> torch.Tensor:
         rows = self._padded(self._batch.logit_rows, self._head_pieces)
@@ -122,5 +141,9 @@ class TorchOps:
         return torch.from_numpy(array.astype(np.int64)).to(self._scratch.device)
 
 
-def _normalised(x: torch.Tensor, norm: Norm) -> torch.Tensor:
-    return rms_norm(x, norm.gamma, norm.eps)
+def _normalised(x: torch.Tensor, norm: Norm | None) -> torch.Tensor:
+    if norm is None:
+        return x
+    if norm.beta is None:
+        return rms_norm(x, norm.gamma, norm.eps)
+    return layer_norm(x, norm.gamma, norm.eps, norm.beta)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from noria.kernels.ops import Activation, Attention, Forward, Heads, Norm, QkvProjection
+from noria.kernels.ops import Activation, Attention, EmbeddingSum, Forward, Heads, Norm, QkvProjection
 from noria.kernels.torch_ops.linear import LinearWeight
 
 
@@ -17,10 +17,10 @@ class Survey:
         self.heads: set[Heads] = set()
         forward(self)
 
-    def embed(self, table: LinearWeight) -> None:
+    def embed(self, table: LinearWeight, beside: EmbeddingSum | None = None) -> None:
         """Looks up rows, multiplies nothing."""
 
-    def norm_qkv(self, x: None, norm: Norm, projection: QkvProjection, layer: int) -> None:
+    def norm_qkv(self, x: None, norm: Norm | None, projection: QkvProjection, layer: int) -> None:
         self.panel_shapes |= projection.weight.panel_shapes()
 
     def attend(self, q: None, attention: Attention, layer: int) -> None:
@@ -29,8 +29,14 @@ class Survey:
     def linear_add(self, inputs: None, weight: LinearWeight, x: None) -> None:
         self.panel_shapes |= weight.panel_shapes()
 
-    def norm_glu(self, x: None, norm: Norm, weight: LinearWeight, activation: Activation) -> None:
+    def norm_glu(self, x: None, norm: Norm | None, weight: LinearWeight, activation: Activation) -> None:
         self.panel_shapes |= weight.panel_shapes()
+
+    def norm_activate(self, x: None, norm: Norm | None, weight: LinearWeight, activation: Activation) -> None:
+        self.panel_shapes |= weight.panel_shapes()
+
+    def normalise(self, x: None, norm: Norm) -> None:
+        """Multiplies nothing."""
 
     def lm_head(self, x: None, norm: Norm, weight: LinearWeight) -> None:
         self.panel_shapes |= weight.panel_shapes()

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from noria.kernels.batch import Batch
+from noria.kernels.ops import Reach
 from noria.kernels.torch_ops.chunks import ChunkTable
 from noria.kernels.torch_ops.products import CHUNK
 from noria.kernels.torch_ops.safe_tiles import SafeTiles, rows_of_tile
@@ -58,9 +59,18 @@ class TilePlanner:
         self._safe = safe
         self._device = device
 
-    def groups(self, window: int, group: int) -> tuple[TileGroup, ...]:
+    def groups(self, window: int, reach: Reach, group: int) -> tuple[TileGroup, ...]:
         """window: tokens a query may look back on, itself included; 0 means all. group: query heads a KV head."""
-        return tuple(self._group(tiles, size, window, group) for size, tiles in self._cut().items())
+        groups = []
+        for size, tiles in self._cut().items():
+            tokens = np.minimum(tiles[:, 1:2] + np.arange(size), tiles[:, 2:] - 1)
+            positions = self._batch.positions[tokens].astype(np.int64)
+            first = np.maximum(positions - window + 1, 0) if window else np.zeros_like(positions)
+            last = positions
+            if reach is Reach.WHOLE:
+                last = np.broadcast_to(self._batch.context_lens[tiles[:, :1]] - 1, positions.shape)
+            groups.append(self._group(tiles[:, 0], tokens, (first, last), group))
+        return tuple(groups)
 
     def _cut(self) -> dict[int, np.ndarray]:
         """By size: [tiles, 3], a tile's sequence and its span of rows."""
@@ -72,13 +82,13 @@ class TilePlanner:
                 start += size
         return {size: np.array(tiles) for size, tiles in by_size.items()}
 
-    def _group(self, tiles: np.ndarray, size: int, window: int, group: int) -> TileGroup:
-        sequences, starts, ends = tiles.T
-        tokens = np.minimum(starts[:, None] + np.arange(size), ends[:, None] - 1)
-        last = self._batch.positions[tokens].astype(np.int64)
-        first = np.maximum(last - window + 1, 0) if window else np.zeros_like(last)
+    def _group(
+        self, sequences: np.ndarray, tokens: np.ndarray, bounds: tuple[np.ndarray, np.ndarray], group: int
+    ) -> TileGroup:
+        """tokens: [tiles, size] rows of the batch. bounds: the first and the last position that each sees."""
+        size = tokens.shape[1]
         num_rows = rows_of_tile(size, group)
-        seen = _Seen(*(_by_row(bound, group, num_rows) for bound in (first, last)))
+        seen = _Seen(*(_by_row(bound, group, num_rows) for bound in bounds))
         passes = tuple(self._passes(sequences, seen, self._safe.counts[size]))
         return TileGroup(self._tensor(tokens), num_rows, passes)
 
