@@ -29,7 +29,7 @@ def model(max_position: int = 8192) -> ModelConfig:
         num_kv_heads=3,
         head_dim=64,
         max_position=max_position,
-        rms_norm_eps=1e-5,
+        norm_eps=1e-5,
         rope=RopeConfig(),
         tie_word_embeddings=True,
     )

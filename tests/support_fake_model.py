@@ -36,7 +36,7 @@ def fake_config(
         num_kv_heads=1,
         head_dim=8,
         max_position=max_position,
-        rms_norm_eps=1e-5,
+        norm_eps=1e-5,
         rope=RopeConfig(),
         tie_word_embeddings=True,
         eos_token_ids=eos_token_ids,

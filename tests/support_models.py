@@ -201,7 +201,7 @@ def small_config(**overrides: Any) -> ModelConfig:
         "num_kv_heads": 2,
         "head_dim": 8,
         "max_position": 2048,
-        "rms_norm_eps": 1e-5,
+        "norm_eps": 1e-5,
         "rope": RopeConfig(),
         "tie_word_embeddings": True,
     }

@@ -83,7 +83,7 @@ class _Reference:
 
     def _norm(self, name: str, x: np.ndarray) -> np.ndarray:
         mean = (x * x).mean(-1, keepdims=True)
-        return x / np.sqrt(mean + self.config.rms_norm_eps) * self._vector(name)
+        return x / np.sqrt(mean + self.config.norm_eps) * self._vector(name)
 
     def _linear(self, name: str, x: np.ndarray, has_bias: bool) -> np.ndarray:
         y = x @ self._weight(f"{name}.weight").T

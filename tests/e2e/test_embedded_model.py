@@ -41,7 +41,7 @@ def reference(smollm2: Path) -> torch.nn.Module:
         num_attention_heads=9,
         num_key_value_heads=3,
         max_position_embeddings=8192,
-        rms_norm_eps=1e-5,
+        norm_eps=1e-5,
         rope_parameters={"rope_type": "default", "rope_theta": 100000.0},
         tie_word_embeddings=True,
     )

@@ -87,7 +87,7 @@ def test_the_shapes_are_the_metadata_s(path, arch):
     assert (config.hidden_size, config.intermediate_size) == (BASE.hidden_size, BASE.intermediate_size)
     assert (config.num_layers, config.num_heads, config.num_kv_heads) == (2, 4, 2)
     assert (config.head_dim, config.max_position) == (16, 256)
-    assert config.rms_norm_eps == pytest.approx(1e-5)
+    assert config.norm_eps == pytest.approx(1e-5)
     assert config.rope == RopeConfig("default", 10000.0)
     assert config.tie_word_embeddings
     assert config.qkv_bias == (arch == "qwen2")

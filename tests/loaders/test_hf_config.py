@@ -52,7 +52,7 @@ def assert_reads_like_transformers(architecture: str, values: dict) -> None:
     head_dim = getattr(theirs, "head_dim", None) or theirs.hidden_size // theirs.num_attention_heads
     assert ours.head_dim == head_dim
     assert ours.max_position == theirs.max_position_embeddings
-    assert ours.rms_norm_eps == theirs.rms_norm_eps
+    assert ours.norm_eps == theirs.rms_norm_eps
     assert ours.tie_word_embeddings == theirs.tie_word_embeddings
     assert ours.hidden_act == theirs.hidden_act
     assert ours.rope.theta == theirs.rope_parameters["rope_theta"]

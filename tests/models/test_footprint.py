@@ -129,6 +129,6 @@ def test_an_unknown_architecture_is_refused() -> None:
 
 
 def test_numbers_are_plain_integers() -> None:
-    sizes, words = footprint(small_config(), "float32"), ("dtype", "quantization", "kv_dtype")
+    sizes, words = footprint(small_config(), "float32"), ("dtype", "quantization", "kv_dtype", "keeps_kv")
     assert all(type(getattr(sizes, name)) is int for name in sizes.__slots__ if name not in words)
     assert not isinstance(sizes.weights_bytes, np.integer)

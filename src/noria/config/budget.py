@@ -27,7 +27,8 @@ class Demand:
     """What an engine takes, as a function of its longest request and of its number of blocks.
 
     process_bytes: interpreter, libraries, tokenizer, server. workspace_bytes: but for the part that grows with
-    the longest request, `workspace_bytes_per_context_token` for each of its tokens.
+    the longest request, `workspace_bytes_per_context_token` for each of its tokens. max_blocks: more than that are of
+    no use, as no request holds any after its step; None where they do.
     """
 
     process_bytes: int
@@ -36,6 +37,7 @@ class Demand:
     workspace_bytes_per_context_token: int
     block_size: int
     block_bytes: int
+    max_blocks: int | None = None
 
     def num_blocks(self, length: int) -> int:
         """Blocks that one request of `length` tokens takes."""
@@ -83,7 +85,15 @@ def demand_of(
         workspace_bytes_per_context_token=footprint.workspace_bytes_per_context_token,
         block_size=block_size,
         block_bytes=block_size * footprint.kv_bytes_per_token,
+        max_blocks=None
+        if footprint.keeps_kv
+        else step_blocks(max_num_batched_tokens, max_num_seqs, block_size),
     )
+
+
+def step_blocks(max_num_batched_tokens: int, max_num_seqs: int, block_size: int) -> int:
+    """Blocks that the whole prompts of one step take at most: each may leave its last one nearly empty."""
+    return max_num_batched_tokens // block_size + max_num_seqs
 
 
 @dataclass(frozen=True, slots=True)

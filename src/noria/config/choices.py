@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from noria.config.asked import EngineOptions
+from noria.config.budget import step_blocks
+from noria.config.encoders import encoder_choices
 from noria.config.engine import EngineConfig
 from noria.config.hardware import Hardware
 from noria.config.option import AUTO
@@ -31,6 +33,7 @@ def explain_choices(
         _blocks(asked, sizing, config),
         _seqs(asked, config),
         _step(asked, hardware, config),
+        *encoder_choices(config.model),
     )
 
 
@@ -92,11 +95,18 @@ def _blocks(asked: EngineOptions, sizing: Sizing, config: EngineConfig) -> Choic
         reason = "asked for"
     elif asked.memory.kv_cache_memory is not None:
         reason = f"what the stated {format_size(asked.memory.kv_cache_memory)} hold, {size} tokens each"
+    elif config.model.encoder is not None and sizing.num_blocks == _step_blocks(config):
+        reason = "as many as the texts of one step take: an encoder keeps nothing after it"
     elif sizing.num_blocks == config.scheduler.max_num_seqs * -(-sizing.max_model_len // size):
         reason = "as many as max_num_seqs requests of max_model_len take"
     else:
         reason = f"what the budget leaves beside everything else, {size} tokens each"
     return Choice("num_blocks", sizing.num_blocks, reason)
+
+
+def _step_blocks(config: EngineConfig) -> int:
+    scheduler = config.scheduler
+    return step_blocks(scheduler.max_num_batched_tokens, scheduler.max_num_seqs, config.cache.block_size)
 
 
 def _seqs(asked: EngineOptions, config: EngineConfig) -> Choice:
@@ -108,7 +118,7 @@ def _seqs(asked: EngineOptions, config: EngineConfig) -> Choice:
 
 
 def _step(asked: EngineOptions, hardware: Hardware, config: EngineConfig) -> Choice:
-    if is_step_open(asked, hardware):
+    if is_step_open(asked, config.model, hardware):
         reason = "at most; timed once the weights are in memory, so that a step stays short"
         return Choice(STEP_CHOICE, config.scheduler.max_num_batched_tokens, reason)
     chunked = "cut into pieces" if config.scheduler.enable_chunked_prefill else "never cut"

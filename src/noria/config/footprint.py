@@ -15,6 +15,7 @@ class Footprint:
     weights_bytes: the weights as the backend keeps them.
     kv_bytes_per_token: keys and values of one token over all layers.
     max_position: the longest sequence, in tokens, that the model and its backend can serve.
+    keeps_kv: whether keys and values are of use after the step that computes them.
 
     The workspace is what else the engine needs at its peak, be it in a step or while weights are being read:
 
@@ -34,3 +35,4 @@ class Footprint:
     workspace_bytes_per_seq: int = 0
     workspace_bytes_per_context_token: int = 0
     quantization: str = "none"
+    keeps_kv: bool = True

@@ -11,7 +11,7 @@ from typing import Any
 class RopeConfig:
     """Rotary position embedding of one model (half-split, 'NeoX' pairing: dimension i turns with i + dim/2).
 
-    kind: default | linear | dynamic | yarn | longrope | llama3 | factors.
+    kind: none | default | linear | dynamic | yarn | longrope | llama3 | factors. With none nothing turns.
     'factors' divides each base frequency by the number at its index in `frequency_factors` (GGUF files store
     Llama 3's scaling this way).
     """
@@ -32,6 +32,20 @@ class RopeConfig:
     short_factor: tuple[float, ...] = ()  # longrope
     long_factor: tuple[float, ...] = ()  # longrope
     frequency_factors: tuple[float, ...] = ()  # factors
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderConfig:
+    """What a bidirectional encoder of the BERT class has and a decoder has not.
+
+    num_token_types: rows of the table of token types; a sequence's tokens have type 0, or 1 in the second text of a
+    pair where there are two. num_positions: rows of the table of positions; position_offset: those of them before
+    that of a sequence's first token.
+    """
+
+    num_token_types: int
+    num_positions: int
+    position_offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +73,9 @@ class ClassifierConfig:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """Shapes of a decoder-only model. Lengths are in tokens, sizes in elements."""
+    """Shapes of a model: of a decoder, or of an encoder where `encoder` is set. Lengths are in tokens, sizes in
+    elements.
+    """
 
     architecture: str  # a name of models/registry.py, or of an installed package
     vocab_size: int
@@ -70,7 +86,7 @@ class ModelConfig:
     num_kv_heads: int
     head_dim: int
     max_position: int
-    rms_norm_eps: float
+    norm_eps: float
     rope: RopeConfig
     tie_word_embeddings: bool
     hidden_act: str = "silu"
@@ -89,6 +105,7 @@ class ModelConfig:
     extras: Mapping[str, Any] = field(
         default_factory=dict, hash=False
     )  # an installed architecture's own constants
+    encoder: EncoderConfig | None = None
 
     @property
     def num_kv_elements_per_token(self) -> int:

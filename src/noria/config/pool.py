@@ -78,6 +78,8 @@ def size_by_memory(
         length = demand.longest_within(budget.num_bytes, goal.num_tokens)
     # More than all running requests can use would serve the prefix cache alone: that takes a stated pool.
     most = max_num_seqs * demand.num_blocks(length)
+    if demand.max_blocks is not None:
+        most = min(most, demand.max_blocks)
     return Sizing(length, min(demand.blocks_within(budget.num_bytes, length), most), budget)
 
 

@@ -6,6 +6,7 @@ from noria.config.advice import explain
 from noria.config.asked import EngineOptions, SchedulerOptions
 from noria.config.budget import Demand
 from noria.config.choices import explain_choices
+from noria.config.encoders import suited
 from noria.config.engine import (
     AdmissionPolicy,
     CacheConfig,
@@ -76,10 +77,12 @@ def resolve(
     }
 
     def attempt(options: EngineOptions) -> Settlement:
+        options = suited(options, model, max_position)
         dtype = resolve_dtype(options, hardware.device)
         takes = footprints[dtype, options.model.quantization, options.memory.kv_cache_dtype]
         return settle(options, max_position, hardware, takes, others)
 
+    asked = suited(asked, model, max_position)
     settled = attempt(asked)
     refuse(explain(settled.problems, asked, attempt))
     sizing = settled.sizing
@@ -98,7 +101,7 @@ def resolve(
     )
     choices = explain_choices(asked, hardware, settled.goal, sizing, config)
     memory = _memory_table(settled.demand, hardware, sizing)
-    return Resolved(config, choices, memory, is_step_open(asked, hardware))
+    return Resolved(config, choices, memory, is_step_open(asked, model, hardware))
 
 
 def _cache_config(asked: EngineOptions, sizing: Sizing, footprint: Footprint) -> CacheConfig:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from noria.config.asked import EngineOptions
 from noria.config.engine import LatencyTarget, StepCost
 from noria.config.hardware import Hardware
+from noria.config.model import ModelConfig
 from noria.config.resolved import Choice, Resolved
 
 STEP_CHOICE = "max_num_batched_tokens"
@@ -35,18 +36,20 @@ def most_step_tokens(asked: EngineOptions) -> int:
     return asked.scheduler.max_num_batched_tokens or MOST_TOKENS
 
 
-def is_step_open(asked: EngineOptions, hardware: Hardware) -> bool:
-    """Whether timing has a say: on a CPU, where nothing is stated, and prompts may be cut."""
+def is_step_open(asked: EngineOptions, model: ModelConfig, hardware: Hardware) -> bool:
+    """Whether timing has a say: on a CPU, where nothing is stated, and prompts may be cut or by nature are whole."""
     scheduler = asked.scheduler
     is_stated = scheduler.max_num_batched_tokens is not None and not scheduler.has_latency_target
-    return hardware.device == "cpu" and not is_stated and scheduler.enable_chunked_prefill
+    may_be_timed = scheduler.enable_chunked_prefill or model.encoder is not None
+    return hardware.device == "cpu" and not is_stated and may_be_timed
 
 
 def settle_step(resolved: Resolved, times: Sequence[StepTime]) -> Resolved:
     """The settings with what a step may compute settled by these timings. A pure function.
 
     times: at least one with nothing computed before. The number of tokens is a whole number of blocks, at least
-    max_num_seqs, so that every running request can advance in a step.
+    max_num_seqs, so that every running request can advance in a step; where prompts are never cut, at least
+    max_model_len.
     """
     config = resolved.config
     scheduler, block_size = config.scheduler, config.cache.block_size
@@ -54,9 +57,11 @@ def settle_step(resolved: Resolved, times: Sequence[StepTime]) -> Resolved:
     if scheduler.latency is not None:
         return _paced(resolved, scheduler.latency, cost)
     in_time = cost.tokens_within(cost.target_s - cost.fixed_s, 0)
-    tokens = max(in_time // block_size * block_size, -(-scheduler.max_num_seqs // block_size) * block_size)
+    fewest = scheduler.max_num_seqs if scheduler.enable_chunked_prefill else scheduler.max_model_len
+    tokens = max(in_time // block_size * block_size, -(-fewest // block_size) * block_size)
     tokens = min(tokens, scheduler.max_num_batched_tokens)
-    choice = Choice(STEP_CHOICE, tokens, _reason(tokens, in_time, cost, times))
+    needed = "max_num_seqs; prompts" if scheduler.enable_chunked_prefill else "max_model_len; shorter ones"
+    choice = Choice(STEP_CHOICE, tokens, _reason(tokens, in_time, needed, cost, times))
     return replace(
         resolved,
         config=replace(config, scheduler=replace(scheduler, max_num_batched_tokens=tokens, step_cost=cost)),
@@ -111,11 +116,12 @@ def _line(points: Mapping[int, float]) -> tuple[float, float]:
     return 0.0, max(seconds / num_new for num_new, seconds in points.items())
 
 
-def _reason(tokens: int, in_time: int, cost: StepCost, times: Sequence[StepTime]) -> str:
+def _reason(tokens: int, in_time: int, needed: str, cost: StepCost, times: Sequence[StepTime]) -> str:
+    """needed: for what there are more tokens than go in the time, and what keeps to it."""
     largest = max(times, key=lambda time: (time.num_new, -time.num_computed, -time.seconds))
     measured = f"measured {1e3 * largest.seconds:.1f} ms for {largest.num_new} tokens"
     if tokens > in_time:
-        told = f"as many as max_num_seqs; prompts take {in_time} of them, about {1e3 * cost.target_s:.0f} ms"
+        told = f"as many as {needed} take {in_time} of them, about {1e3 * cost.target_s:.0f} ms"
     else:
         full_s = cost.fixed_s + cost.seconds(tokens, 0)
         told = f"tokens: a full step takes about {1e3 * full_s:.0f} ms"

@@ -148,7 +148,8 @@ def choose_policies(config: SchedulerConfig) -> Policies:
 
 
 def choose_prices(config: SchedulerConfig) -> Prices:
-    if config.step_cost is None:
+    # Prompts that are never cut are counted out in tokens: one may take longer than a step is meant to.
+    if config.step_cost is None or not config.enable_chunked_prefill:
         return TokenPrices(config.max_num_batched_tokens)
     if config.latency is None:
         return TimePrices(config.step_cost)

@@ -9,6 +9,7 @@ from noria.kernels.native.formats import Formats
 from noria.kernels.native.sizes import matrix_sizes
 from noria.kernels.ops import MatrixRole
 from noria.models.registry import architecture
+from noria.models.shapes import is_kept_in_floats
 from noria.models.stored import StoredModel
 
 _FLOAT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -44,8 +45,8 @@ def _row(stored: StoredModel, name: str, shape: tuple[int, ...], backend: str, f
 
 def _packed(name: str, shape: tuple[int, ...], kind: str, backend: str, formats: Formats) -> tuple[str, int]:
     """The form and its bytes."""
-    if len(shape) == 1:
-        return "float32", shape[0] * _FLOAT_BYTES["float32"]
+    if is_kept_in_floats(name, shape):
+        return "float32", math.prod(shape) * _FLOAT_BYTES["float32"]
     if backend != "native":
         return formats.dtype, math.prod(shape) * _FLOAT_BYTES[formats.dtype]
     num_rows, width = shape

@@ -61,7 +61,7 @@ def model_config(
         num_kv_heads=_same_in_all_layers(fields, f"{arch}.attention.head_count_kv", num_heads),
         head_dim=head_dim,
         max_position=reach_of(stated_position, rope),
-        rms_norm_eps=fields.number(f"{arch}.attention.layer_norm_rms_epsilon"),
+        norm_eps=fields.number(f"{arch}.attention.layer_norm_rms_epsilon"),
         rope=rope,
         tie_word_embeddings="output.weight" not in tensors,
         qkv_bias=_has_bias(tensors, "attn_q", "attn_k", "attn_v"),

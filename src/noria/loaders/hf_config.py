@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from noria.config.errors import ModelError, PluginError
 from noria.config.model import ModelConfig
 from noria.config.plugins import MODELS_GROUP, Table
+from noria.loaders.bert_config import ENCODER_CLASSES, ENCODER_TYPES, encoder_config
 from noria.loaders.fields import Fields, shorten
 from noria.loaders.hf_ending import ENDINGS, with_ending
 from noria.loaders.hf_rope import rope_config
@@ -81,7 +82,7 @@ _FAMILIES = {
     ),
 }
 _INSTALLED = Table(MODELS_GROUP, {})
-_MODEL_TYPES = {family.architecture: name for name, family in _FAMILIES.items()}
+_MODEL_TYPES = {family.architecture: name for name, family in _FAMILIES.items()} | ENCODER_TYPES
 _QWEN_WINDOW = 4096
 _QWEN_FULL_LAYERS = 28
 
@@ -90,10 +91,13 @@ def model_config(files: HfFiles) -> ModelConfig:
     """Raises ModelError, and PluginError where an installed package that reads the configuration is broken."""
     name = _class_name(files.config)
     family = _FAMILIES.get(_family_name(name))
-    if family is None:
-        config = _installed_config(files, name)
-    else:
+    if family is not None:
         config = with_ending(decoder_config(files, family), name, files.config)
+    elif name in ENCODER_CLASSES:
+        _refuse_quantised(files.config)
+        config = encoder_config(name, files.config)
+    else:
+        config = _installed_config(files, name)
     return check_model(config, files.num_tensors, files.config.source)
 
 
@@ -118,7 +122,7 @@ def decoder_config(files: HfFiles, family: Family) -> ModelConfig:
         num_kv_heads=_num_kv_heads(fields, family, num_heads),
         head_dim=head_dim,
         max_position=reach_of(stated_position, rope),
-        rms_norm_eps=fields.number("rms_norm_eps", 1e-6),
+        norm_eps=fields.number("rms_norm_eps", 1e-6),
         rope=rope,
         tie_word_embeddings=fields.flag("tie_word_embeddings", False),
         hidden_act=fields.text("hidden_act", "silu"),
@@ -138,7 +142,7 @@ def _installed_config(files: HfFiles, name: str) -> ModelConfig:
     if entry is None:
         raise ModelError(
             f"{files.config.source}: the architecture {shorten(name)} is not supported; "
-            f"supported are {', '.join((*_FAMILIES, *_INSTALLED.names()))}"
+            f"supported are {', '.join((*_FAMILIES, *ENCODER_CLASSES, *_INSTALLED.names()))}"
         )
     with entry.blamed():
         config = entry.load().read_config(files)

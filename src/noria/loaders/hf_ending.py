@@ -26,13 +26,21 @@ def classifier_config(fields: Fields, pooling: str = "last") -> ClassifierConfig
     """Its labels' names, or what transformers calls nameless ones, and what is made of its outputs."""
     labels = _labels(fields)
     problem = fields.optional_text("problem_type")
-    if problem == "regression":
+    if problem == "regression" or (len(labels) == 1 and _scores_are_outputs(fields)):
         activation = "identity"
     elif problem == "multi_label_classification" or len(labels) == 1:
         activation = "sigmoid"
     else:
         activation = "softmax"
     return ClassifierConfig(labels, activation, pooling)
+
+
+def _scores_are_outputs(fields: Fields) -> bool:
+    """Whether sentence-transformers was told to leave a lone output as it is."""
+    table = fields.optional_table("sentence_transformers")
+    named = table.optional_text("activation_fn") if table is not None else None
+    named = named or fields.optional_text("sbert_ce_default_activation_function")
+    return named is not None and named.endswith(".Identity")
 
 
 def _labels(fields: Fields) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from noria.loaders.fields import shorten
 from noria.loaders.json_file import decode, parse_unique_object
 from noria.loaders.mapped_file import map_file
 
-ELEMENT_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
+ELEMENT_BYTES = {"F32": 4, "F16": 2, "BF16": 2, "I64": 8}  # I64: of indices that some files hold, no weights
 _MAX_HEADER_BYTES = 100_000_000  # the format's own limit
 _MAX_DIMENSIONS = 8
 

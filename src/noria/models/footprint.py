@@ -1,13 +1,14 @@
 """What a model takes in memory, from its configuration alone.
 
-Weights: matrices in the serving dtype, vectors in float32, a tied table once; nothing is padded.
+Weights: matrices in the serving dtype, vectors and tables of places in float32, a tied table once; nothing is padded.
 KV: keys and values of a token over all layers, in a dtype of their own.
 
 Workspace, with H hidden, Q and K query and key/value sizes over all heads, F intermediate, V vocabulary:
 
     a step token    4 x (3 H + 4 (Q + 2 K) + 4 F) + 64 bytes: residual and normalised stream, the layer's widest
                     moment of either attention or MLP, and indices
-    a sequence      4 x (2 V + 2 H) bytes: its row of logits, the sampler's copy, its last hidden state
+    a sequence      4 x (2 V + 2 H) bytes: its row of logits, the sampler's copy, its last hidden state; of an
+                    encoder, which gives no logits, 4 x 2 H
     a context token 4 x rotary_dim bytes of rope table, and 4 for its place in the cache's index
     always          attention's gathered chunks and scores and one panel of weights widened to float32; or the
                     largest tensor in float32 while it is read, if that is more
@@ -31,6 +32,7 @@ from noria.config.model import ModelConfig
 from noria.kernels.ops import MatrixRole
 from noria.models.registry import architecture
 from noria.models.rope import max_usable_position, rotary_dim
+from noria.models.shapes import is_kept_in_floats
 from noria.models.stored import StoredModel
 
 _ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -57,7 +59,8 @@ def footprint(config: ModelConfig, dtype: str, kv_dtype: str | None = None) -> F
     kv_dtype = kv_dtype or dtype
     shapes = architecture(config).shapes(config).values()
     query, kv = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-    hidden, inner, vocab = config.hidden_size, config.intermediate_size, config.vocab_size
+    hidden, inner = config.hidden_size, config.intermediate_size
+    num_logits = 0 if config.encoder else config.vocab_size
     largest_tensor = max(math.prod(shape) for shape in shapes)
     panel = PANEL_ROWS * max(hidden, inner, query)
     return Footprint(
@@ -66,9 +69,10 @@ def footprint(config: ModelConfig, dtype: str, kv_dtype: str | None = None) -> F
         weights_bytes=weights_bytes(config, dtype),
         kv_bytes_per_token=kv_bytes(config, kv_dtype),
         max_position=max_usable_position(config),
+        keeps_kv=config.encoder is None,
         workspace_bytes=max(ATTENTION_BYTES + _FLOAT_BYTES * panel, _FLOAT_BYTES * largest_tensor),
         workspace_bytes_per_step_token=_FLOAT_BYTES * (3 * hidden + 4 * (query + 2 * kv) + 4 * inner) + 64,
-        workspace_bytes_per_seq=_FLOAT_BYTES * (2 * vocab + 2 * hidden),
+        workspace_bytes_per_seq=_FLOAT_BYTES * (2 * num_logits + 2 * hidden),
         workspace_bytes_per_context_token=_FLOAT_BYTES * (rotary_dim(config) + 1),
     )
 
@@ -87,8 +91,8 @@ def packed_footprint(
     plain = footprint(config, dtype, kv_dtype)
     weights, largest = 0, 0
     for name, shape in architecture(config).shapes(config).items():
-        if len(shape) == 1:
-            weights += _FLOAT_BYTES * shape[0]
+        if is_kept_in_floats(name, shape):
+            weights += _FLOAT_BYTES * math.prod(shape)
             continue
         matrix = model.matrix(name)
         role = MatrixRole.VOCABULARY if name in ("embedding", "head") else MatrixRole.INNER
@@ -121,6 +125,6 @@ def kv_bytes(config: ModelConfig, kv_dtype: str) -> int:
 def weights_bytes(config: ModelConfig, dtype: str) -> int:
     """Bytes of the packed weights, rope tables aside."""
     total = 0
-    for shape in architecture(config).shapes(config).values():
-        total += math.prod(shape) * (_FLOAT_BYTES if len(shape) == 1 else _ITEM_BYTES[dtype])
+    for name, shape in architecture(config).shapes(config).items():
+        total += math.prod(shape) * (_FLOAT_BYTES if is_kept_in_floats(name, shape) else _ITEM_BYTES[dtype])
     return total

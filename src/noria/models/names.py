@@ -57,7 +57,8 @@ class Names:
 
     tensors: by logical name, of a layer's parts without `layers.3.` and, of a projection, without `weight` or `bias`
         (which follow on the file's name); {} stands for the layer.
-    derived: pattern of names that some exporters store although the configuration already determines them.
+    derived: pattern of names that some files hold and that change no answer: tables that the configuration already
+        determines, layers that nothing here makes use of.
     """
 
     tensors: Mapping[str, str]
@@ -100,7 +101,7 @@ class NameMap:
         return None if found is None else found.removeprefix(self.left_out) + "".join(kinds)
 
     def is_derived(self, file_name: str) -> bool:
-        """Whether a stored tensor carries nothing that the configuration does not say."""
+        """Whether a stored tensor changes no answer."""
         return re.fullmatch(self.names.derived, file_name) is not None
 
     def restore(self, name: str, array: np.ndarray) -> np.ndarray:

@@ -103,20 +103,23 @@ class Loader:
         return PoolingHeads({Head.CLASSES: (Dense(weight),)})
 
     def norm(self, name: str) -> Norm:
-        return Norm(self._packer.pack_vector(self._read.vector(name)), self.config.rms_norm_eps)
+        return Norm(self._packer.pack_vector(self._read.vector(name)), self.config.norm_eps)
 
     def attention(self, layer: int, rope: Weight, head_norms: HeadNorms = (None, None)) -> AttentionBlock:
         config, heads, prefix = self.config, self.heads, f"layers.{layer}."
-        names = [prefix + part for part in ("q", "k", "v")]
-        shape = (heads.query_size + 2 * heads.kv_size, config.hidden_size)
-        qkv = self._packer.pack_linear(shape, self._weights(names), self._biases(names, config.qkv_bias))
         return AttentionBlock(
             norm=self.norm(prefix + "input_norm"),
-            projection=QkvProjection(qkv, heads, rope, *head_norms),
+            projection=self.projection(layer, rope, head_norms),
             attention=Attention(heads, config.head_dim**-0.5, config.window(layer)),
-            output=self._linear(prefix + "o", (config.hidden_size, heads.query_size), config.output_bias),
+            output=self.linear(prefix + "o", (config.hidden_size, heads.query_size), config.output_bias),
             layer=layer,
         )
+
+    def projection(self, layer: int, rope: Weight, head_norms: HeadNorms = (None, None)) -> QkvProjection:
+        heads, names = self.heads, [f"layers.{layer}.{part}" for part in ("q", "k", "v")]
+        shape = (heads.query_size + 2 * heads.kv_size, self.config.hidden_size)
+        qkv = self._packer.pack_linear(shape, self._weights(names), self._biases(names, self.config.qkv_bias))
+        return QkvProjection(qkv, heads, rope, *head_norms)
 
     def head_norms(self, layer: int) -> HeadNorms:
         return self.norm(f"layers.{layer}.q_norm"), self.norm(f"layers.{layer}.k_norm")
@@ -138,9 +141,9 @@ class Loader:
     def down(self, layer: int) -> Weight:
         config = self.config
         shape = (config.hidden_size, config.intermediate_size)
-        return self._linear(f"layers.{layer}.down", shape, config.mlp_bias)
+        return self.linear(f"layers.{layer}.down", shape, config.mlp_bias)
 
-    def _linear(self, name: str, shape: tuple[int, int], has_bias: bool) -> Weight:
+    def linear(self, name: str, shape: tuple[int, int], has_bias: bool) -> Weight:
         return self._packer.pack_linear(shape, self._weights([name]), self._biases([name], has_bias))
 
     def _weights(self, names: list[str]) -> list[Matrix]:
@@ -151,7 +154,7 @@ class Loader:
 
 
 def activation(config: ModelConfig) -> Activation:
-    """ModelError for a gate function that no op computes."""
+    """ModelError for a function that no op computes."""
     try:
         return Activation(config.hidden_act)
     except ValueError:

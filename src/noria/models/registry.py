@@ -44,6 +44,10 @@ MODELS = Table(
         "mistral": "noria.models.mistral:Mistral",
         "qwen2": "noria.models.qwen2:Qwen2",
         "qwen3": "noria.models.qwen3:Qwen3",
+        "bert": "noria.models.bert:Bert",
+        "bert_classifier": "noria.models.bert:BertClassifier",
+        "roberta": "noria.models.bert:Roberta",
+        "roberta_classifier": "noria.models.bert:RobertaClassifier",
     },
 )
 

@@ -19,6 +19,8 @@ from noria.config.model import ModelConfig, RopeConfig
 
 def rotary_dim(config: ModelConfig) -> int:
     """How many leading dimensions of a head turn. ModelError unless even and within the head."""
+    if config.rope.kind == "none":
+        return 0
     dim = config.rope.rotary_dim or config.head_dim
     if dim % 2 or not 0 < dim <= config.head_dim:
         raise ModelError(
@@ -59,6 +61,7 @@ def rope_table(config: ModelConfig, max_model_len: int) -> np.ndarray:
 def rope_frequencies(config: ModelConfig, max_model_len: int) -> tuple[np.ndarray, float]:
     """Radians per position [rotary_dim / 2] float32, and the factor on cosines and sines."""
     kinds: dict[str, Callable[[], tuple[np.ndarray, float]]] = {
+        "none": lambda: (base, 1.0),  # of no dimensions
         "default": lambda: (base, 1.0),
         "linear": lambda: (base / rope.factor, 1.0),
         "dynamic": lambda: (base, 1.0),
@@ -73,7 +76,7 @@ def rope_frequencies(config: ModelConfig, max_model_len: int) -> tuple[np.ndarra
             f"rope scaling {rope.kind!r} is not supported; supported: {', '.join(sorted(kinds))}"
         )
     dim = rotary_dim(config)
-    base = rope.theta ** -(np.arange(0, dim, 2, dtype=np.float64) / dim)
+    base = rope.theta ** -(np.arange(0, dim, 2, dtype=np.float64) / max(dim, 1))
     frequencies, scale = kinds[rope.kind]()
     return frequencies.astype(np.float32), scale
 

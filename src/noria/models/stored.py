@@ -13,7 +13,7 @@ from noria.config.errors import ModelError
 from noria.config.model import ModelConfig
 from noria.models.names import NameMap, name_map
 from noria.models.registry import architecture, blamed
-from noria.models.shapes import Shapes
+from noria.models.shapes import Shapes, is_kept_in_floats
 
 Progress = Callable[[int, int], None]  # (bytes read, bytes to read), as stored
 _NAMED_AT_MOST = 5
@@ -80,9 +80,9 @@ class StoredModel:
         return StoredMatrix(self, name)
 
     def matrices(self) -> list[StoredMatrix]:
-        """All of them, in the order of the architecture's shapes."""
+        """All that a backend may keep in another form, in the order of the architecture's shapes."""
         shapes = architecture(self.config).shapes(self.config)
-        return [self.matrix(name) for name, shape in shapes.items() if len(shape) == 2]
+        return [self.matrix(name) for name, shape in shapes.items() if not is_kept_in_floats(name, shape)]
 
     def vector(self, name: str) -> np.ndarray:
         return self.floats(name)
@@ -146,6 +146,8 @@ class StoredModel:
             raise ModelError(f"{file.path}: {_listed('tensor', missing)} missing{hint}")
         for name, shape in expected.items():
             found = tuple(file.tensors[name].shape)
+            if file.tensors[name].kind == "I64":
+                raise ModelError(f"{file.path}: tensor {name} holds whole numbers (I64) where weights belong")
             if found != shape:
                 raise ModelError(
                     f"{file.path}: tensor {name} has the shape {_shape(found)}; "
