@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from noria import __version__
-from noria.config.errors import EngineError, OverloadError, RequestError
+from noria.config.errors import EngineError, OverloadError, PluginError, RequestError
 from noria.config.serving import ServerOptions
 from noria.engine.client import EngineClient
 from noria.engine.heartbeat import Heartbeat
@@ -127,7 +127,7 @@ def create_app(
     app.include_router(tokenization_routes(service))
     app.include_router(control_routes(bridge, fleet.peers))
     app.include_router(dashboard_routes(client, served, gate))
-    for kind in (ApiError, RequestError, OverloadError, EngineError, RecursionError):
+    for kind in (ApiError, RequestError, OverloadError, PluginError, EngineError, RecursionError):
         app.add_exception_handler(kind, answer_error)
     app.add_exception_handler(HTTPException, answer_http_exception)
     _report(app, options, client, watch, http_metrics)
