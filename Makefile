@@ -24,7 +24,8 @@ SANITIZERS = LD_PRELOAD=$(RUNTIMES) \
 	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 # Every kernel and binding; not what runs whole models for their answers' sake, nor what limits memory.
 UNCHECKED_TESTS := embedded_accuracy without_torch out_of_memory loading_memory
-CHECKED_TESTS := tests/native tests/kernels/test_same_bits.py tests/kernels/test_against_float64.py -k native \
+CHECKED_TESTS := tests/native tests/kernels/test_same_bits.py tests/kernels/test_against_float64.py \
+	tests/kernels/test_encoders.py -k native \
 	$(UNCHECKED_TESTS:%=--ignore tests/native/test_%.py)
 
 # lm-eval brings a great many packages, and works over HTTP alone: it has an interpreter of its own.
