@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from noria.core.outputs import Delta
+from noria.engine.messages import GenerateRequest
 from support_embedded import embedded_model
 from support_server import FakeEngine, Server, says, served_model, serving
 from support_serving import Serving
@@ -23,10 +25,15 @@ def served() -> Iterator[Serving]:
         yield running
 
 
+def _says_or_calls(request: GenerateRequest) -> list[Delta]:
+    call = '[{"name": "get_weather", "parameters": {"location": "Paris"}}]'
+    return says("the wheel turns" if request.params.grammar is None else call)(request)
+
+
 @pytest.fixture(scope="session")
 def roomy() -> Iterator[Server]:
-    """A server, "wheel", whose model says "the wheel turns" whatever it is asked, and stops. It takes prompts as long
-    as other people's suites send them.
+    """A server, "wheel", whose model says "the wheel turns" whatever it is asked, and stops; if it must call a tool it
+    calls one that tells the weather. It takes prompts as long as other people's suites send them.
     """
-    with serving(FakeEngine(says("the wheel turns")), model=served_model(max_model_len=8192)) as server:
+    with serving(FakeEngine(_says_or_calls), model=served_model(max_model_len=8192)) as server:
         yield server

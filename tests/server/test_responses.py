@@ -170,7 +170,7 @@ TOLD_BACK: dict[str, Any] = {
     "temperature": 0.5,
     "text": {"format": {"type": "text"}},
     "tool_choice": "none",
-    "tools": [{"type": "function", "name": "f", "parameters": {}, "strict": None}],
+    "tools": [{"type": "function", "name": "f", "description": None, "parameters": {}, "strict": None}],
     "top_p": 0.5,
     "truncation": "auto",
     "user": "u",

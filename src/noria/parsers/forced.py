@@ -18,7 +18,7 @@ _COMPOSED = frozenset(
 
 # How the grammar has it written: on one line. A model left to choose its space may choose nothing else.
 _WRITTEN = {
-    "x-guidance": {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "},
+    "x-guidance": {"whitespace_pattern": "", "item_separator": ", ", "key_separator": ": "},
 }
 
 Tools = Mapping[str, Mapping[str, Any]]  # by name, the schema of the arguments

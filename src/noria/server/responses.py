@@ -26,6 +26,9 @@ from noria.server.service import Service
 from noria.tokenize.chat_template import ChatOptions
 
 
+_NOT_STATED = dict.fromkeys(("description", "parameters", "strict"))  # of a tool, told as null
+
+
 async def create_response(service: Service, request: Request) -> Response:
     """Raises ApiError, RequestError or EngineError before anything is sent."""
     fields = await read_body(request, ResponsesRequest)
@@ -85,7 +88,7 @@ def _settings(fields: ResponsesRequest, params: SamplingParams) -> dict[str, Any
         "temperature": params.temperature,
         "text": {"format": (fields.text or {}).get("format") or {"type": "text"}},
         "tool_choice": fields.tool_choice or "auto",
-        "tools": fields.tools or [],
+        "tools": [{**_NOT_STATED, **tool} for tool in fields.tools or ()],
         "top_logprobs": fields.top_logprobs or 0,
         "top_p": params.top_p,
         "truncation": fields.truncation or "disabled",

@@ -158,7 +158,8 @@ def _thinking(text: str, signature: str) -> dict[str, Any]:
 
 
 def _tool_use(call_id: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
+    called = {"id": call_id, "name": name, "input": arguments}
+    return {"type": "tool_use", **called, "caller": {"type": "direct"}}  # by the model itself
 
 
 def _input(arguments: str) -> dict[str, Any]:
