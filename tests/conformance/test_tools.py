@@ -109,7 +109,11 @@ def test_responses_call_tools_whole_and_streamed(client: Any) -> None:
         told = "".join(e.delta for e in stream if e.type == "response.function_call_arguments.delta")
         [final] = stream.get_final_response().output
     assert told == final.arguments == call.arguments
-    back = [*QUESTION, call.model_dump(), {"type": "function_call_output", "call_id": call.call_id, "output": "Sun"}]
+    back = [
+        *QUESTION,
+        call.model_dump(),
+        {"type": "function_call_output", "call_id": call.call_id, "output": "Sun"},
+    ]
     answer = client.responses.create(**{**asked, "input": back, "tool_choice": "none"})
     assert answer.output_text
 
@@ -132,7 +136,11 @@ def test_messages_call_tools_whole_and_streamed(anthropic_client: Any) -> None:
         [final] = stream.get_final_message().content
     assert json.loads("".join(pieces)) == final.input == block.input
     result = {"type": "tool_result", "tool_use_id": block.id, "content": "Sun"}
-    back = [*QUESTION, {"role": "assistant", "content": message.content}, {"role": "user", "content": [result]}]
+    back = [
+        *QUESTION,
+        {"role": "assistant", "content": message.content},
+        {"role": "user", "content": [result]},
+    ]
     answer = anthropic_client.messages.create(**{**asked, "messages": back, "tool_choice": {"type": "none"}})
     assert answer.content[0].text
 
@@ -164,7 +172,12 @@ def one_tool_after_the_other(request: ModelRequest, handler: Any) -> ModelRespon
 
 def chat_model(served: Serving) -> ChatOpenAI:
     return ChatOpenAI(
-        model="smollm2", base_url=f"{served.url}/v1", api_key="none", temperature=0, max_tokens=60, max_retries=0
+        model="smollm2",
+        base_url=f"{served.url}/v1",
+        api_key="none",
+        temperature=0,
+        max_tokens=60,
+        max_retries=0,
     )
 
 
@@ -184,10 +197,10 @@ def test_a_langchain_model_with_bound_tools_calls_one_whole_and_streamed(served:
 
 def test_a_langchain_agent_with_two_tools_runs_to_its_answer(served: Serving) -> None:
     CALLED.clear()
-    agent = create_agent(
-        chat_model(served), [get_weather, get_time], middleware=[one_tool_after_the_other]
-    )
-    messages = agent.invoke({"messages": [("user", "What are the weather and the time in Paris?")]})["messages"]
+    agent = create_agent(chat_model(served), [get_weather, get_time], middleware=[one_tool_after_the_other])
+    messages = agent.invoke({"messages": [("user", "What are the weather and the time in Paris?")]})[
+        "messages"
+    ]
     assert [name for name, _ in CALLED] == ["get_weather", "get_time"]
     results = [message.content for message in messages if isinstance(message, ToolMessage)]
     assert results == [f"Sun in {CALLED[0][1]}", "12:00"]

@@ -31,6 +31,7 @@ ASKING: dict[str, Any] = {
     "reasoning_effort": "low",
     "echo": True,
     "add_special_tokens": True,
+    "return_prompt_text": True,
     "return_token_ids": True,
     "return_tokens_as_token_ids": True,
     "logprobs": True,

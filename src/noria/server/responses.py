@@ -25,7 +25,6 @@ from noria.server.protocol.tools import response_tools
 from noria.server.service import Service
 from noria.tokenize.chat_template import ChatOptions
 
-
 _NOT_STATED = dict.fromkeys(("description", "parameters", "strict"))  # of a tool, told as null
 
 
