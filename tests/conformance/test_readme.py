@@ -58,11 +58,20 @@ def test_every_protocol_has_an_example() -> None:
     assert {"openai", "anthropic"} <= {code.split()[1] for code in python_examples()}
 
 
-@pytest.mark.parametrize("words", curl_commands(), ids=lambda words: words[1])
+def generates(words: list[str]) -> bool:
+    return not words[1].endswith(("/embeddings", "/rerank"))
+
+
+@pytest.mark.parametrize("words", list(filter(generates, curl_commands())), ids=lambda words: words[1])
 def test_a_curl_example_is_answered(served: Serving, words: list[str]) -> None:
     answer = send(words, served.url)
     assert answer.status_code == 200
     assert "Tokyo" in said(json.loads(answer.text))
+
+
+def test_the_curl_examples_that_read_texts_tell_something_of_each(served: Serving) -> None:
+    answers = [send(words, served.url).json() for words in curl_commands() if not generates(words)]
+    assert [len(answer.get("data") or answer["results"]) for answer in answers] == [2, 2]
 
 
 @pytest.mark.parametrize("code", python_examples(), ids=lambda code: code.split()[1])
