@@ -57,7 +57,7 @@ sanitize: $(CHECKED_READY)
 	$(SANITIZERS) $(CHECKED_RUN) -m pytest -p no:cacheprovider --capture=sys $(CHECKED_TESTS)
 
 benchmark: $(READY)
-	$(RUN) benchmarks/batching.py
+	$(RUN) -m noria bench batching
 
 clean:
 	rm -rf $(VENV) build

@@ -122,6 +122,18 @@ ROOMS = {
         ),
         never=("noria.core.scheduler", "noria.runner", "noria.models"),
     ),
+    "bench": Row(
+        "measures any server; knows of the engine what its clients do",
+        may=(
+            "noria.engine.client",
+            "noria.engine.messages",
+            *_PLAIN_CORE,
+            _CONFIG,
+            "noria.tokenize",
+            *_PARAMS,
+        ),
+        never=("noria.core.scheduler", "noria.runner", "noria.models", "noria.server"),
+    ),
     "offline": Row(
         "a user of the engine like the server, without the web",
         may=(

@@ -14,12 +14,13 @@ import httpx
 import pytest
 
 import noria.server.dashboard
+from noria.config.extras import plotly
 from noria.core.kv import CACHED, FREE, USED
 from noria.core.outputs import FinishReason
 from noria.core.plan import Work
 from noria.engine.messages import EngineStats, RequestRecord, StepRecord
 from noria.server.dashboard import events, routes
-from noria.server.dashboard.assets import FILES, PLOTLY_PATH, plotly
+from noria.server.dashboard.assets import FILES, PLOTLY_PATH
 from noria.server.dashboard.events import MAX_WATCHERS, Audience
 from noria.server.dashboard.feed import MAX_ENDS, MAX_ITEMS, MAX_STEPS, Feed
 from noria.server.dashboard.message import encode

@@ -71,6 +71,12 @@ def test_the_version_is_that_of_the_code_that_runs(server: Server) -> None:
     assert server.get("/openapi.json").json()["info"]["version"] == noria.__version__
 
 
+def test_what_a_measurement_belongs_to_is_told() -> None:
+    told = {"model": {"hash": "abc"}, "settings": {"dtype": "float32"}}
+    with serving(FakeEngine(), model=served_model(fingerprint=lambda: told)) as fingerprinted:
+        assert fingerprinted.get("/server_info").json() == {"version": noria.__version__, **told}
+
+
 def references(schema: Any) -> set[str]:
     if isinstance(schema, dict):
         own = {schema["$ref"]} if isinstance(schema.get("$ref"), str) else set()

@@ -21,6 +21,17 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
 
 @dataclass(frozen=True, slots=True)
+class Group:
+    """A subcommand that has subcommands of its own. name: words of all above it too, as in "bench serve"."""
+
+    name: str
+    summary: str
+    description: str
+    examples: str
+    commands: tuple[Command, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Command:
     """A subcommand whose arguments are the options of one dataclass.
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from noria.cli.command import Command
+from noria.cli.bench_commands import BENCH, CONFIG
+from noria.cli.command import Command, Group
 from noria.config.generating import ChatCommandOptions, GenerateOptions
 from noria.config.inspecting import InspectOptions
 from noria.config.option import SWITCH, check_values, option
@@ -101,7 +102,7 @@ class PluginsCommandOptions:
     plugins: PluginsOptions = field(default_factory=PluginsOptions)
 
 
-COMMANDS = (
+COMMANDS: tuple[Command | Group, ...] = (
     Command(
         name="serve",
         summary="serve a model over the OpenAI API",
@@ -153,4 +154,6 @@ COMMANDS = (
         options=PluginsCommandOptions,
         module="noria.cli.plugins",
     ),
+    BENCH,
+    CONFIG,
 )

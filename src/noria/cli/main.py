@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from noria import __version__
-from noria.cli.command import Command, HelpFormatter
+from noria.cli.command import Command, Group, HelpFormatter
 from noria.cli.commands import COMMANDS
 from noria.config.errors import ConfigError, NoriaError
 
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     namespace, unknown = parser.parse_known_args(arguments)
     if namespace.command is None:
-        parser.print_help()
+        namespace.help()
         return _USAGE_STATUS
     command: Command = namespace.command
     try:
@@ -63,17 +63,24 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"noria {__version__}")
-    parser.set_defaults(command=None)
+    _add_subcommands(parser, COMMANDS)
+    return parser
+
+
+def _add_subcommands(parser: argparse.ArgumentParser, commands: Sequence[Command | Group]) -> None:
+    parser.set_defaults(command=None, help=parser.print_help)
     subparsers = parser.add_subparsers(title="subcommands", metavar="SUBCOMMAND")
-    for command in COMMANDS:
+    for command in commands:
         subparser = subparsers.add_parser(
-            command.name,
+            command.name.rpartition(" ")[2],
             help=command.summary,
             description=command.description,
             epilog=command.examples,
             formatter_class=HelpFormatter,
             allow_abbrev=False,
         )
-        subparser.set_defaults(command=command)
-        command.add_arguments(subparser)
-    return parser
+        if isinstance(command, Group):
+            _add_subcommands(subparser, command.commands)
+        else:
+            subparser.set_defaults(command=command)
+            command.add_arguments(subparser)

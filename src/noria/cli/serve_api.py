@@ -9,11 +9,13 @@ import socket
 import sys
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import uvloop
 
 from noria.cli.starting import no_collections
 from noria.config.serving import ServeOptions, ServerOptions
+from noria.engine.fingerprint import read_fingerprint
 from noria.engine.messages import EngineFacts
 from noria.engine.orders import Order, read_order
 from noria.engine.remote.client import RemoteClient
@@ -52,6 +54,7 @@ class ApiProcess:
         with no_collections():
             tokenizer = build_tokenizer(facts.tokenizer)
             served = served_model(tokenizer, facts, self._options.server, self._page.started_s)
+            served = replace(served, fingerprint=self._fingerprint)
             server = self._server(client, served, self._fleet(client, ledger))
         client.on_facts = lambda found: follow(found, first, server)
         if not tokenizer.has_chat_template and self._slot == 0:
@@ -75,6 +78,9 @@ class ApiProcess:
     def _fleet(self, client: RemoteClient, ledger: Ledger | None) -> Fleet:
         peers = NoPeers() if ledger is None else client.peers
         return Fleet(self._name, peers, ledger, self._page.pids)
+
+    def _fingerprint(self) -> dict[str, Any]:
+        return read_fingerprint(self._directory, self._page.engine().incarnation)
 
     @property
     def _name(self) -> str:

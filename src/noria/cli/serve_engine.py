@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import time
+from typing import Any
 
 from noria import __version__
 from noria.cli.starting import no_collections, share_interpreter
@@ -15,6 +16,7 @@ from noria.config.serving import ServeOptions
 from noria.engine.build import Engine, load_engine, start_engine
 from noria.engine.client import EngineClient
 from noria.engine.facts import engine_facts, write_facts
+from noria.engine.fingerprint import engine_settings, model_identity, write_fingerprint
 from noria.engine.opening import OpenedModel, open_model
 from noria.engine.remote.host import EngineHost
 from noria.engine.remote.page import Page
@@ -35,17 +37,21 @@ def serve_engine(options: ServeOptions, page: Page, directory: str, orders: int)
     share_interpreter()
     with no_collections():
         opened = open_model(options.engine.model)
+        identity: dict[str, Any] = {}
 
         def settled(resolved: Resolved) -> None:
             if is_first:
                 _show(opened, resolved)
             write_facts(engine_facts(opened, resolved, options.engine), directory, incarnation)
+            identity.update(model_identity(opened))  # as long as the files are open
             page.engine_is_settled()
 
         with bytes_progress("Loading weights", is_shown=sys.stderr.isatty()) as progress:
             loaded = load_engine(opened, options.engine, settled, progress)
         _wait_for_quiet(page)
         engine = start_engine(loaded, options.queue, page.put_stats, page.put_crowd)
+        fingerprint = {"model": identity, "settings": engine_settings(engine.resolved)}
+        write_fingerprint(fingerprint, directory, incarnation)
     if is_first:
         print(render(late_rows(engine.resolved), startup_table(engine.resolved)), file=sys.stderr)
     client = _logged(engine, options.server.observing.run_log, incarnation)

@@ -7,12 +7,36 @@ from __future__ import annotations
 
 from itertools import chain, groupby
 
+from noria.config.bench_others import (
+    BatchOptions,
+    CountOptions,
+    RatiosOptions,
+    RunsOptions,
+    SizesOptions,
+    TraceFileOptions,
+)
+from noria.config.benching import LoadOptions, ResultOptions, TargetOptions, WorkloadOptions
 from noria.config.flags import default_words
 from noria.config.generating import PromptOptions, SamplingOptions, TalkOptions
 from noria.config.option import Setting, Several, settings_of
 from noria.config.serving import ServeOptions
 
-_GROUPS = (ServeOptions, SamplingOptions, PromptOptions, TalkOptions)
+_GROUPS = (
+    ServeOptions,
+    SamplingOptions,
+    PromptOptions,
+    TalkOptions,
+    TargetOptions,
+    WorkloadOptions,
+    LoadOptions,
+    ResultOptions,
+    CountOptions,
+    BatchOptions,
+    SizesOptions,
+    RatiosOptions,
+    TraceFileOptions,
+    RunsOptions,
+)
 
 _INTRODUCTION = """\
 # Settings
@@ -31,7 +55,7 @@ Every setting has one name and four places to write it. The first that is used w
 In Python the name is a keyword: `LLM(max_model_len=4096)`. A name that is not listed here is an error in all
 places but the environment, where other programs put names of their own. The server's settings belong to
 `noria serve` alone, those of sampling to `noria generate` and `noria chat`, those of prompts and of the
-conversation to one of these.
+conversation to one of these, and those from "What is measured" on to `noria bench` and `noria config`.
 
 Sizes are bytes, or carry a suffix: `512MiB` and `1.5GB` are binary and decimal. Lengths are tokens. One letter
 alone is decimal when small and binary when capital, as in vLLM: `8k` is 8000, `8K` is 8192.

@@ -51,7 +51,7 @@ def add_positional(parser: argparse.ArgumentParser, cls: type) -> None:
             parser.add_argument(
                 _POSITIONAL.format(setting.name),
                 metavar=setting.name.upper(),
-                nargs="?",
+                nargs="?" if setting.about.several is Several.NO else "*",
                 default=argparse.SUPPRESS,
                 help=f"The same as {setting.flag}.",
             )

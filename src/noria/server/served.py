@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,6 +28,7 @@ class ServedModel:
     formats: how it writes tool calls and reasoning.
     seed: draws the seeds of requests that state none; None draws them from the system.
     abilities: what it is served for.
+    fingerprint: tells what identifies the engine that runs now: {"model": ..., "settings": ...}.
     """
 
     names: tuple[str, ...]
@@ -41,6 +42,7 @@ class ServedModel:
     formats: Formats = UNKNOWN_FORMATS
     seed: int | None = None
     abilities: Abilities = field(default_factory=Abilities)
+    fingerprint: Callable[[], dict[str, Any]] = dict
 
     @property
     def name(self) -> str:

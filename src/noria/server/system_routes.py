@@ -74,6 +74,19 @@ def model_routes(served: ServedModel) -> APIRouter:
     return routes
 
 
+def info_routes(served: ServedModel) -> APIRouter:
+    routes = APIRouter(tags=["server"])
+
+    @routes.get(
+        "/server_info", summary="What a measurement of this server belongs to", response_class=JSONResponse
+    )
+    async def server_info() -> Response:
+        # From a file of the engine's, which is small.
+        return _json({"version": __version__, **served.fingerprint()})
+
+    return routes
+
+
 def debug_routes(timeline: Callable[[], dict[str, Any]]) -> APIRouter:
     """timeline: makes a trace of the engine's recent steps and requests."""
     routes = APIRouter(tags=["server"])

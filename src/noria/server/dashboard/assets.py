@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
-import importlib.util
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 
 _FOLDER = Path(__file__).parent
@@ -43,20 +41,3 @@ def asset(path: str) -> Asset:
     file = _FOLDER / FILES[path]
     content = file.read_bytes()
     return Asset(content, _TYPES[file.suffix], f'"{hashlib.sha256(content).hexdigest()[:32]}"')
-
-
-@dataclass(frozen=True, slots=True)
-class Plotly:
-    script: Path
-    version: str
-
-
-@lru_cache(maxsize=1)
-def plotly() -> Plotly | None:
-    """plotly's own bundled script, found without importing plotly; None where it is not installed."""
-    spec = importlib.util.find_spec("plotly")
-    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
-        script = Path(folder) / "package_data" / "plotly.min.js"
-        if script.is_file():
-            return Plotly(script, importlib.metadata.version("plotly"))
-    return None

@@ -10,8 +10,9 @@ from starlette.requests import Request
 from starlette.responses import FileResponse
 
 from noria import __version__
+from noria.config.extras import plotly
 from noria.engine.client import EngineClient
-from noria.server.dashboard.assets import EVENTS_PATH, FILES, PLOTLY_PATH, asset, plotly
+from noria.server.dashboard.assets import EVENTS_PATH, FILES, PLOTLY_PATH, asset
 from noria.server.dashboard.events import Audience, WatchResponse
 from noria.server.dashboard.feed import Feed
 from noria.server.errors import ApiError

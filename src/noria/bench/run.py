@@ -1,0 +1,245 @@
+"""One run: the workload is made, sent and watched. What comes of it is plain data."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from noria.bench.certificate import Certificate, Sequential, Verdict
+from noria.bench.generator import Generator
+from noria.bench.outcome import Outcome, Status
+from noria.bench.pieces import Piece, Planned
+from noria.bench.play import Play, make_play, num_requests
+from noria.bench.slo import Slo, decided, parse_slo
+from noria.bench.stats import effective_count
+from noria.bench.target import Answer, Sample, Target, TargetFacts
+from noria.bench.workload import make_workload
+from noria.config.benching import LoadOptions, WorkloadOptions
+from noria.config.errors import RequestError
+
+_SAMPLE_EVERY_S = 0.5
+_RECENT = 500  # values that the live figures are of
+_WARM_UP = Planned(-1, (Piece("warm-up", 32),), 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """limit_s: after which a request has failed."""
+
+    workload: WorkloadOptions
+    load: LoadOptions
+    limit_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """How far a run is. Rates are a second; times are milliseconds, of the latest answers, None before there are any.
+    num_planned: None where nobody knows how many will be sent. certificate: the latest, in words."""
+
+    elapsed_s: float
+    num_sent: int
+    num_planned: int | None
+    duration_s: float | None
+    num_open: int
+    num_ok: int
+    num_bad: int
+    request_rate: float
+    token_rate: float
+    ttft_p50_ms: float | None
+    ttft_p95_ms: float | None
+    itl_p50_ms: float | None
+    lag_p99_ms: float | None
+    certificate: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """Instants are seconds since the load began, which was at `started`, seconds since 1970."""
+
+    facts: TargetFacts
+    workload: dict[str, Any]
+    requests: tuple[Planned, ...]
+    outcomes: tuple[Outcome, ...]
+    samples: tuple[Sample, ...]
+    steps: tuple[dict[str, Any], ...]
+    certificate: Certificate | None
+    started: float
+    rate: float | None
+    is_closed: bool
+    max_concurrency: int | None
+    is_interrupted: bool
+
+
+class Stop:
+    """Ends a run early, from a signal handler. It may come before there is anything to stop."""
+
+    def __init__(self) -> None:
+        self.is_asked = False
+        self.act: Callable[[], None] = lambda: None
+
+    def __call__(self) -> None:
+        self.is_asked = True
+        self.act()
+
+
+async def run(target: Target, asked: Asked, tell: Callable[[News], None], stop: Stop) -> RunResult:
+    """Raises ConfigError, and RequestError where the target does not answer at all."""
+    await _warm_up(target, asked.limit_s)
+    load, facts = asked.load, target.facts
+    seed = asked.workload.bench_seed
+    count = num_requests(load, asked.workload.trace is not None)
+    workload = await asyncio.to_thread(
+        make_workload, asked.workload, count, facts.max_model_len, target.count_tokens
+    )
+    play = make_play(workload, load, seed)
+    slo = parse_slo(load.slo)
+    watch = _Watch(play, slo, load, tell)
+    generator = Generator(target, play, asked.limit_s, watch.look)
+    stop.act = generator.stop
+    if stop.is_asked:
+        generator.stop()
+    samples: list[Sample] = []
+    sampling = asyncio.ensure_future(_sample(target, samples))
+    started = time.time()
+    try:
+        outcomes = await generator.run()
+    finally:
+        sampling.cancel()
+    watch.finish(outcomes)
+    return RunResult(
+        facts=facts,
+        workload=workload.about(),
+        requests=play.requests[: generator.num_sent] if play.is_closed else play.requests,
+        outcomes=tuple(outcomes),
+        samples=tuple(replace(sample, time_s=sample.time_s - generator.origin_s) for sample in samples),
+        steps=tuple(target.steps()),
+        certificate=watch.certificate,
+        started=started,
+        rate=play.rate,
+        is_closed=play.is_closed,
+        max_concurrency=play.max_concurrency,
+        is_interrupted=stop.is_asked,
+    )
+
+
+async def _warm_up(target: Target, limit_s: float) -> None:
+    """One request that does not count. If it fails, so would all others: the reason is said before they are made."""
+    done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+    def answered(answer: Answer) -> None:
+        if not done.done():
+            done.set_result(answer)
+
+    flight = target.send(_WARM_UP, answered)
+    try:
+        answer = await asyncio.wait_for(asyncio.shield(done), limit_s)
+    except asyncio.TimeoutError:
+        flight.end(Status.TIMEOUT)
+        raise RequestError(f"a first request was not answered within {limit_s:g} s") from None
+    if answer.status is not Status.OK:
+        raise RequestError(f"a first request failed: {answer.error}")
+
+
+async def _sample(target: Target, samples: list[Sample]) -> None:
+    while True:
+        sample = await target.sample()
+        if sample is None and not samples:
+            return
+        if sample is not None:
+            samples.append(sample)
+        await asyncio.sleep(_SAMPLE_EVERY_S)
+
+
+class _Watch:
+    """Looks at a generator while it sends: tells how it goes, and ends it when it is certain."""
+
+    def __init__(self, play: Play, slo: Slo, load: LoadOptions, tell: Callable[[News], None]) -> None:
+        self.certificate: Certificate | None = None
+        self._play = play
+        self._slo = slo
+        self._sequential = Sequential(load.slo_target, load.confidence) if slo.is_stated else None
+        self._is_until_certain = load.until is not None
+        self._tell = tell
+        self._num_read = 0
+        self._counts = {"ok": 0, "bad": 0, "tokens": 0}
+        self._ttfts: list[float] = []
+        self._gaps: list[float] = []
+        self._lags: list[float] = []
+
+    def look(self, generator: Generator) -> None:
+        self._read(generator.outcomes)
+        if self._is_until_certain:
+            self._judge(generator)
+        self._tell(self._news(generator))
+
+    def finish(self, outcomes: list[Outcome]) -> None:
+        """A last look, on all there is, unless it was certain before."""
+        if self._sequential is None:
+            return
+        if self.certificate is None or self.certificate.verdict is Verdict.UNDECIDED:
+            self._take_look(self._sequential, outcomes, [], 0.0)
+
+    def _judge(self, generator: Generator) -> None:
+        assert self._sequential is not None
+        if not self._sequential.is_due(len(generator.outcomes) + generator.num_open):
+            return
+        self._take_look(self._sequential, generator.outcomes, generator.open_arrivals(), generator.now_s)
+        if self.certificate is not None and self.certificate.verdict is not Verdict.UNDECIDED:
+            generator.stop()
+
+    def _take_look(
+        self,
+        sequential: Sequential,
+        outcomes: list[Outcome],
+        open_arrivals: list[tuple[int, float, bool]],
+        now_s: float,
+    ) -> None:
+        known = decided(outcomes, open_arrivals, self._slo, now_s)
+        is_last = not open_arrivals and not now_s
+        if known.is_bad and (is_last or sequential.is_due(len(known.is_bad))):
+            effective = effective_count(np.array(known.stress))
+            self.certificate = sequential.look(sum(known.is_bad), len(known.is_bad), effective)
+
+    def _read(self, outcomes: list[Outcome]) -> None:
+        for one in outcomes[self._num_read :]:
+            self._counts["ok" if one.is_ok else "bad"] += 1
+            self._counts["tokens"] += one.num_output
+            self._lags.append(one.send_lag_s)
+            if one.is_ok:
+                self._ttfts.append(one.ttft_slo_s)
+                self._gaps += one.token_gaps_s()
+        self._num_read = len(outcomes)
+        self._gaps = self._gaps[-20 * _RECENT :]
+
+    def _news(self, generator: Generator) -> News:
+        elapsed_s, certificate = generator.now_s, self.certificate
+        words = ""
+        if certificate is not None:
+            words = f"{certificate.verdict.value}: {certificate.num_bad} of {certificate.num_requests} bad"
+        is_timed = self._play.duration_s is not None
+        return News(
+            elapsed_s=elapsed_s,
+            num_sent=generator.num_sent,
+            num_planned=None if is_timed and self._play.is_closed else len(self._play.requests),
+            duration_s=self._play.duration_s,
+            num_open=generator.num_open,
+            num_ok=self._counts["ok"],
+            num_bad=self._counts["bad"],
+            request_rate=self._counts["ok"] / elapsed_s,
+            token_rate=self._counts["tokens"] / elapsed_s,
+            ttft_p50_ms=_quantile_ms(self._ttfts, 0.5),
+            ttft_p95_ms=_quantile_ms(self._ttfts, 0.95),
+            itl_p50_ms=_quantile_ms(self._gaps, 0.5),
+            lag_p99_ms=_quantile_ms(self._lags, 0.99),
+            certificate=words,
+        )
+
+
+def _quantile_ms(values: list[float], quantile: float) -> float | None:
+    recent = values[-20 * _RECENT :]
+    return float(np.quantile(recent, quantile)) * 1e3 if recent else None
