@@ -93,6 +93,11 @@ def test_correlated_values_count_as_fewer() -> None:
     assert effective_count(values) == pytest.approx(20_000 / 3, rel=0.1)
 
 
+@pytest.mark.parametrize("value", [0.1, 1e-9, 3.0])
+def test_values_that_are_all_the_same_hang_together_with_nothing(value: float) -> None:
+    assert effective_count(np.full(73, value)) == 73
+
+
 def test_values_that_are_all_the_same_have_an_interval_of_no_width() -> None:
     interval = mean_interval(np.full(100, 3.0))
     assert (interval.value, interval.low, interval.high) == (3.0, 3.0, 3.0)

@@ -36,12 +36,10 @@ class Interval:
 
 def lag_one(values: Values) -> float:
     """Autocorrelation at lag 1, in [0, 1): what is negative would only make the interval narrower."""
-    if len(values) < 4:
+    if len(values) < 4 or values.max() == values.min():  # by rounding its mean may be another number
         return 0.0
     centred = values - values.mean()
     power = float(centred @ centred)
-    if power <= 0:
-        return 0.0
     return min(max(float(centred[:-1] @ centred[1:]) / power, 0.0), 0.999)
 
 
