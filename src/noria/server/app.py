@@ -53,7 +53,7 @@ from noria.server.pooling_routes import pooling_routes
 from noria.server.process_metrics import ProcessMetrics
 from noria.server.served import ServedModel
 from noria.server.service import Service
-from noria.server.system_routes import debug_routes, info_routes, model_routes, probe_routes
+from noria.server.system_routes import debug_routes, model_routes, probe_routes
 from noria.server.tokenization_routes import BODIES as TOKENIZATION_BODIES
 from noria.server.tokenization_routes import tokenization_routes
 
@@ -121,7 +121,6 @@ def create_app(
     exposition = Exposition(*totals, ProcessMetrics(fleet.pids, fleet.process), refresh=refresh)
     app.include_router(probe_routes(watch, gate, exposition))
     app.include_router(model_routes(served))
-    app.include_router(info_routes(served))
     app.include_router(debug_routes(timeline))
     app.include_router(generation_routes(service))
     app.include_router(pooling_routes(service))

@@ -57,6 +57,13 @@ def probe_routes(watch: Watch, gate: Gate, exposition: Exposition) -> APIRouter:
 def model_routes(served: ServedModel) -> APIRouter:
     routes = APIRouter(tags=["models"])
 
+    @routes.get(
+        "/server_info", summary="What a measurement of this server belongs to", response_class=JSONResponse
+    )
+    async def server_info() -> Response:
+        # From a file of the engine's, which is small.
+        return _json({"version": __version__, **served.fingerprint()})
+
     @routes.get("/v1/models", summary="What is served")
     async def models() -> Response:
         return _json({"object": "list", "data": [served.card(name) for name in served.names]})
@@ -70,19 +77,6 @@ def model_routes(served: ServedModel) -> APIRouter:
         if name not in served.names:
             raise model_not_found(name, served.names)
         return _json(served.card(name))
-
-    return routes
-
-
-def info_routes(served: ServedModel) -> APIRouter:
-    routes = APIRouter(tags=["server"])
-
-    @routes.get(
-        "/server_info", summary="What a measurement of this server belongs to", response_class=JSONResponse
-    )
-    async def server_info() -> Response:
-        # From a file of the engine's, which is small.
-        return _json({"version": __version__, **served.fingerprint()})
 
     return routes
 
