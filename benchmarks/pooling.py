@@ -60,9 +60,9 @@ class Side:
 
     def __init__(self, name: str, python: str, models: Sequence[str], num_threads: int) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": str(num_threads), "TOKENIZERS_PARALLELISM": "false"}
-        script = Path(__file__).with_name("pooling_side.py")
         self._process = subprocess.Popen(
-            [python, str(script), name, *models, str(num_threads)],
+            [python, "-m", "benchmarks.pooling_side", name, *models, str(num_threads)],
+            cwd=Path(__file__).parents[1],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,
