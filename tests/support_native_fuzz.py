@@ -316,11 +316,14 @@ def samplers_choose_or_refuse(
     for request in chosen_for:
         if request is not None:
             attempt(request.adjust, logits[0] if len(logits) else logits)
+    bits, places = np.full((2, width), off, np.uint32), np.array((*rows % 3, *there), np.int32)[:count] - 1
     for sample in (sampler.sample, sampler.sample_adjusted):
-        attempt(sample, logits, there, chosen_for, outcomes)
-        attempt(sample, logits, rows, chosen_for, outcomes)
-        attempt(sample, logits, there, chosen_for, outcomes[:, 1:])
-        attempt(sample, logits, there, [one for one in chosen_for if one is not None], outcomes)
+        attempt(sample, logits, there, chosen_for, bits, np.full(count, -1, np.int32), outcomes)
+        attempt(sample, logits, there, chosen_for, bits, places, outcomes)
+        attempt(sample, logits, rows, chosen_for, bits, places, outcomes)
+        attempt(sample, logits, rows, chosen_for, bits, rows, outcomes)
+        attempt(sample, logits, there, chosen_for, bits, places, outcomes[:, 1:])
+        attempt(sample, logits, there, [one for one in chosen_for if one is not None], bits, places, outcomes)
     shapes = [(len(asked), 4), (len(asked), width), (len(asked), 1 + width)]
     told, ids, tops = (np.zeros(shape, kind) for shape, kind in zip(shapes, "iid", strict=True))
     attempt(sampler.logprobs, logits, asked, told, ids, tops)

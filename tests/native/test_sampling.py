@@ -16,6 +16,7 @@ from noria.sampling.logprobs import Asked
 from noria.sampling.nonfinite import SamplingFault
 from noria.sampling.params import SamplingParams
 from noria.sampling.sampler import ReferenceSampler
+from noria.sampling.token_masks import Allowed, num_words
 
 INF = math.inf
 NAN = math.nan
@@ -94,6 +95,40 @@ def test_the_choice_is_that_of_the_definition_in_step_after_step(logits, params,
     for _ in range(3):
         assert told(native.sample(logits, places, found)) == told(reference.sample(logits, places, expected))
     assert logits.tobytes() == before.tobytes()
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    logits=rows(),
+    params=st.lists(PARAMS, min_size=5, max_size=5),
+    seed=st.integers(0, 2**64 - 6),
+    density=st.sampled_from([0.0, 0.01, 0.3, 0.99, 1.0]),
+)
+def test_the_choice_among_allowed_tokens_is_that_of_the_definition(logits, params, seed, density):
+    count, size = logits.shape
+    rng = np.random.default_rng(seed)
+    is_allowed = rng.random((3, 32 * num_words(size))) < density
+    bits = np.packbits(is_allowed, axis=1, bitorder="little").view(np.uint32)
+    allowed = Allowed(bits, rng.integers(-1, 3, size=count).astype(np.int32))
+    before = logits.copy()
+    (reference, expected), (native, found) = both(params[:count], seed)
+    for _ in range(3):
+        choices = native.sample(logits, range(count), found, allowed)
+        assert told(choices) == told(reference.sample(logits, range(count), expected, allowed))
+        for choice, place in zip(choices, allowed.places.tolist(), strict=True):
+            assert place < 0 or isinstance(choice, SamplingFault) or is_allowed[place, choice]
+    assert logits.tobytes() == before.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("bits", "places"),
+    [((1, 1), [0]), ((1, 2), [1]), ((1, 2), [-2]), ((0, 0), [0]), ((1, 2), [0, 0])],
+)
+def test_bits_that_do_not_fit_the_logits_are_refused(bits, places):
+    (_, _), (native, found) = both([SamplingParams()], 0)
+    allowed = Allowed(np.zeros(bits, dtype=np.uint32), np.array(places, dtype=np.int32))
+    with pytest.raises(ValueError, match=r"bits|places"):
+        native.sample(np.zeros((1, 33), np.float32), [0], found, allowed)
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.1, 1.0, 2.5, 6.0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, StructTag
 
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
@@ -71,7 +71,7 @@ def _read_regex(text: str) -> str:
 
 def _read_choice(text: str) -> str:
     choices = json.loads(text)
-    if not isinstance(choices, list) or not choices or not all(isinstance(one, str) for one in choices):
+    if not choices or not _are_texts(choices):
         raise GrammarFault(f"choices are a list of at least one string, got {text:.100}")
     return LLMatcher.grammar_from_lark(
         "start: " + " | ".join(json.dumps(one, ensure_ascii=False) for one in choices)
@@ -83,20 +83,31 @@ def _read_lark(text: str) -> str:
 
 
 def _read_structural_tag(text: str) -> str:
-    from llguidance import StructTag
-
+    """Free text, in which a trigger begins a structure: {"structures": [{begin, schema, end}], "triggers": [...]}."""
     asked: Any = json.loads(text)
-    structures, triggers = asked.get("structures"), asked.get("triggers")
-    tags = [
-        StructTag(
-            trigger=next(trigger for trigger in triggers if one["begin"].startswith(trigger)),
-            begin=one["begin"],
-            grammar=one["schema"],
-            end=one["end"],
+    structures = asked.get("structures") if isinstance(asked, dict) else None
+    triggers = asked.get("triggers") if isinstance(asked, dict) else None
+    if not structures or not isinstance(structures, list) or not _are_texts(triggers):
+        raise GrammarFault("it needs `structures`, a list of objects, and `triggers`, a list of strings")
+    return StructTag.to_grammar([_structure(one, triggers) for one in structures])
+
+
+def _structure(asked: Any, triggers: list[str]) -> StructTag:
+    if not isinstance(asked, dict) or not _are_texts([asked.get("begin"), asked.get("end")]):
+        raise GrammarFault(
+            "a structure is an object with the strings `begin` and `end` and an object `schema`"
         )
-        for one in structures
-    ]
-    return StructTag.to_grammar(tags)
+    schema, begin = asked.get("schema"), asked["begin"]
+    if not isinstance(schema, dict):
+        raise GrammarFault(f"the structure that begins with {begin:.100!r} needs an object `schema`")
+    trigger = next((one for one in triggers if one and begin.startswith(one)), None)
+    if trigger is None:
+        raise GrammarFault(f"no trigger begins the structure that begins with {begin:.100!r}")
+    return StructTag(trigger=trigger, begin=begin, grammar=schema, end=asked["end"])
+
+
+def _are_texts(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(one, str) for one in values)
 
 
 _READERS = {
