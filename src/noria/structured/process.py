@@ -47,6 +47,10 @@ class Preparer:
         for _ in range(_NUM_THREADS):
             self._add_thread()
 
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._waiting or self._running)
+
     def add(self, command: wire.Prepare) -> None:
         with self._work:
             self._waiting.append(_Preparation(command))
@@ -117,7 +121,7 @@ def serve(control: wire.Channel, steps: wire.Channel) -> None:
     threading.Thread(target=_fill_masks, args=(matchers, steps), daemon=True).start()
     while True:
         preparer.look()
-        if not control.has_news(_LOOK_EVERY_S):
+        if not control.has_news(_LOOK_EVERY_S if preparer.is_busy else None):
             continue
         command = control.receive()
         if isinstance(command, wire.Prepare):

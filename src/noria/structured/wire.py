@@ -85,8 +85,8 @@ class Channel:
         self._socket.sendall(_HEAD.pack(len(content)))
         self._socket.sendall(content)
 
-    def has_news(self, timeout_s: float) -> bool:
-        """Whether `receive` has something to begin with, within so long."""
+    def has_news(self, timeout_s: float | None) -> bool:
+        """Whether `receive` has something to begin with, within so long; None waits for it."""
         try:
             readable, _, _ = select.select((self._socket,), (), (), timeout_s)
         except (OSError, ValueError):  # closed, which `receive` will tell
