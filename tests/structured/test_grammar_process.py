@@ -26,8 +26,12 @@ def texts(llm: LLM, asked: list[SamplingParams]) -> list[str]:
     return [result.outputs[0].text for result in results]
 
 
+def grammars(llm: LLM) -> Any:
+    return llm.client._loop.constraints._grammars
+
+
 def preparing(llm: LLM) -> Any:
-    return llm.client._loop.constraints._preparing
+    return grammars(llm)._preparing
 
 
 def pid_of(llm: LLM) -> int:
@@ -40,6 +44,7 @@ class News:
     def __init__(self) -> None:
         self.tokens: list[int] = []
         self.finish: Any = None
+        self.error: str | None = None
         self.ended = threading.Event()
 
     def __call__(self, deltas: Any) -> None:
@@ -47,6 +52,7 @@ class News:
             self.tokens += delta.token_ids
             if delta.finish is not None:
                 self.finish = delta.finish
+                self.error = delta.error
                 self.ended.set()
 
 
@@ -68,6 +74,7 @@ def test_outputs_go_on_as_if_nothing_had_been_when_the_process_is_lost(
     until(lambda: len(news.tokens) > 20)
     os.kill(before, blow)
     assert news.ended.wait(30)
+    assert news.error is None
     assert [llm.tokenizer.decode(news.tokens, True)] == expected
     assert pid_of(llm) != before
     until(lambda: not is_alive(before))
@@ -97,14 +104,14 @@ def test_a_request_cancelled_while_its_grammar_is_read_ends_at_once_and_leaves_n
     verdict.result(20)
     assert news.ended.wait(20)
     assert news.finish.value == "abort"
-    until(lambda: llm.client._loop.constraints._sequences == {})
+    until(lambda: grammars(llm)._sequences == {})
 
 
 def test_a_refused_grammar_leaves_nothing(llm: LLM) -> None:
     verdict, _ = submit(llm, "refused", params(Grammar("regex", "(a")))
     with pytest.raises(RequestError, match="unclosed"):
         verdict.result(20)
-    assert llm.client._loop.constraints._sequences == {}
+    assert grammars(llm)._sequences == {}
     assert "refused" not in llm.client._preparations
 
 

@@ -39,7 +39,7 @@ def server(letters_model: Path) -> Iterator[Serving]:
     with serving(**settings) as made:
         yield made
         made.check_clean()
-        assert made.engine._loop.constraints._sequences == {}
+        assert made.engine._loop.constraints._grammars._sequences == {}
 
 
 @pytest.fixture(scope="module")

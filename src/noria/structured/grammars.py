@@ -117,10 +117,11 @@ class GrammarConstraints:
             process.steps.send(wire.Fill(news))
             if not process.steps.has_news(_STEP_LIMIT_S):
                 log.error("the grammar process does not answer and is ended")
-                self._preparing.end_process()
+                self._preparing.end(process)
                 return None
             filled: wire.Filled = process.steps.receive()
         except (EOFError, OSError):
+            self._preparing.end(process)  # before anything is asked again: its other channel may not know yet
             return None
         for name, one in sequences.items():
             one.num_told += len(news[name])
@@ -135,7 +136,8 @@ class GrammarConstraints:
             try:
                 told.result(_RESTORE_LIMIT_S)
             except concurrent.futures.TimeoutError:
-                self._preparing.end_process()
+                if self._preparing.process is not None:
+                    self._preparing.end(self._preparing.process)
                 errors[request_id] = f"{sequence.grammar.field} took too long to follow"
             except NoriaError as error:
                 errors[request_id] = str(error)

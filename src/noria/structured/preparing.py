@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from queue import SimpleQueue
 
-from noria.config.errors import EngineError, RequestError
+from noria.config.errors import EngineError, NoriaError, RequestError
 from noria.sampling.grammar import Grammar
 from noria.structured import wire
 from noria.structured.helper import GrammarProcess
@@ -60,12 +60,10 @@ class Preparing:
         if request_ids and self._process is not None:
             self._outbox.put(wire.Forget(tuple(request_ids)))
 
-    def end_process(self) -> None:
-        """Of one that does not answer: what was asked of it fails, and the next question starts another."""
-        process = self._process
-        if process is not None:
-            process.end()
-            self._lose(process)
+    def end(self, process: GrammarProcess) -> None:
+        """Of one that is gone or does not answer: what was asked of it fails, and the next question starts another."""
+        process.end()
+        self._lose(process)
 
     def close(self) -> None:
         with self._lock:
@@ -73,7 +71,8 @@ class Preparing:
         self._outbox.put(None)
         if self._sender is not None:
             self._sender.join()
-        self.end_process()
+        if self._process is not None:
+            self.end(self._process)
 
     def _send_all(self) -> None:
         while (message := self._outbox.get()) is not None:
@@ -120,8 +119,12 @@ class Preparing:
             is_closed = self._is_closed
         process.end()
         for future, grammar in asked.values():
-            if is_closed:
-                future.set_exception(EngineError("the engine is shut down"))
-            else:
-                text = f"{grammar.field} could not be read: what reads grammars ended meanwhile"
-                future.set_exception(RequestError(text, grammar.field))
+            future.set_exception(_loss(grammar, is_closed, is_alone=len(asked) == 1))
+
+
+def _loss(grammar: Grammar, is_closed: bool, is_alone: bool) -> NoriaError:
+    """Whose fault it was is certain only of one that was read alone."""
+    if is_closed:
+        return EngineError("the engine is shut down")
+    text = f"{grammar.field} could not be read: what reads grammars ended meanwhile"
+    return RequestError(text, grammar.field) if is_alone else EngineError(text)

@@ -85,8 +85,9 @@ def _read_lark(text: str) -> str:
 def _read_structural_tag(text: str) -> str:
     """Free text, in which a trigger begins a structure: {"structures": [{begin, schema, end}], "triggers": [...]}."""
     asked: Any = json.loads(text)
-    structures = asked.get("structures") if isinstance(asked, dict) else None
-    triggers = asked.get("triggers") if isinstance(asked, dict) else None
+    asked = asked if isinstance(asked, dict) else {}
+    structures: Any = asked.get("structures")
+    triggers: Any = asked.get("triggers")
     if not structures or not isinstance(structures, list) or not _are_texts(triggers):
         raise GrammarFault("it needs `structures`, a list of objects, and `triggers`, a list of strings")
     return StructTag.to_grammar([_structure(one, triggers) for one in structures])
