@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from noria.config.errors import OverloadError, Refusal, RequestError
+from noria.config.errors import EngineError, NoriaError, OverloadError, Refusal, RequestError
 from noria.engine.client import verdict_of
 from noria.engine.messages import EngineRequest
 from noria.structured.api import Constraints
+
+log = logging.getLogger(__name__)
 
 MAX_WAITING = 256  # users' requests whose constraints are being made
 _RETRY_AFTER_S = 1
@@ -53,9 +56,8 @@ class Preparations:
         verdict: Future[None] = Future()
 
         def settle(made: Future[None]) -> None:
-            outcome = verdict_of(lambda: _first(made, take))
+            error = _error_of(made, take)
             cancelled = self._leave(waiting)  # after they were taken: from then on, the engine can be told
-            error = outcome.exception()
             if error is not None:
                 self._constraints.forget(waiting.request_ids)
                 verdict.set_exception(error)
@@ -64,8 +66,16 @@ class Preparations:
                 cancel(cancelled)
             verdict.set_result(None)
 
-        self._constraints.prepare(requests).add_done_callback(settle)
+        self._prepared(requests).add_done_callback(settle)
         return verdict
+
+    def _prepared(self, requests: Sequence[EngineRequest]) -> Future[None]:
+        try:
+            return self._constraints.prepare(requests)
+        except Exception as error:  # as of threads that have been ended: whoever waits is to hear of it
+            failed: Future[None] = Future()
+            failed.set_exception(error)
+            return failed
 
     def cancel(self, request_ids: Sequence[str]) -> None:
         """Those of them that are here end as soon as they are taken."""
@@ -97,6 +107,14 @@ class Preparations:
             return waiting.cancelled
 
 
-def _first(made: Future[None], take: Callable[[], None]) -> None:
-    made.result()
-    take()
+def _error_of(made: Future[None], take: Callable[[], None]) -> NoriaError | None:
+    """What kept requests from being taken, whatever it was: a verdict that never comes would be waited for for ever."""
+    try:
+        made.result()
+        take()
+    except NoriaError as error:
+        return error
+    except Exception as error:
+        log.exception("a request could not be made ready")
+        return EngineError(f"the request could not be made ready: {type(error).__name__}")
+    return None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 
 
 def all_of(futures: Sequence[Future[None]]) -> Future[None]:
-    """Done when all are, with the first error among them."""
+    """Done when all are, with the first error among them; that one was cancelled is an error like any other."""
     if len(futures) == 1:
         return futures[0]
     whole: Future[None] = Future()
@@ -20,7 +20,7 @@ def all_of(futures: Sequence[Future[None]]) -> Future[None]:
             undone.discard(done)
             if undone:
                 return
-        error = next((one.exception() for one in futures if one.exception() is not None), None)
+        error = next(filter(None, map(_error_of, futures)), None)
         if error is None:
             whole.set_result(None)
         else:
@@ -29,3 +29,7 @@ def all_of(futures: Sequence[Future[None]]) -> Future[None]:
     for one in futures:
         one.add_done_callback(count)
     return whole
+
+
+def _error_of(done: Future[None]) -> BaseException | None:
+    return CancelledError() if done.cancelled() else done.exception()
