@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import logging
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_STEP_LIMIT_S = 5.0  # for the masks of a step, which take milliseconds
-_RESTORE_LIMIT_S = 20.0  # for a sequence that a new process has to be told of, its start included
+_FILL_LIMIT_S = 3.0  # for an answer of the process, which takes milliseconds
+_STEP_LIMIT_S = (
+    8.0  # for the masks of a step with whatever goes wrong: an engine that is silent for much longer is ended
+)
 _MAX_RESTARTS = 2  # of the process within a step
 
 
@@ -81,12 +84,13 @@ class GrammarConstraints:
         if not asked:
             return None
         failures: dict[str, str] = {}
+        end_s = time.monotonic() + _STEP_LIMIT_S
         for _ in range(_MAX_RESTARTS + 1):
             filled = self._fill(asked)
             unknown = asked if filled is None else filled.unknown
             if filled is not None and not unknown:
                 return self._masks(asked, filled, failures)
-            failures |= self._restore(unknown)
+            failures |= self._restore(unknown, end_s)
             asked = [request_id for request_id in asked if request_id not in failures]
             if not asked:
                 break
@@ -115,7 +119,7 @@ class GrammarConstraints:
         news = {name: tuple(one.outputs[one.num_told :]) for name, one in sequences.items()}
         try:
             process.steps.send(wire.Fill(news))
-            if not process.steps.has_news(_STEP_LIMIT_S):
+            if not process.steps.has_news(_FILL_LIMIT_S):
                 log.error("the grammar process does not answer and is ended")
                 self._preparing.end(process)
                 return None
@@ -127,14 +131,18 @@ class GrammarConstraints:
             one.num_told += len(news[name])
         return filled
 
-    def _restore(self, request_ids: Sequence[str]) -> dict[str, str]:
-        """Tell the process of sequences that it does not know; why it cannot be told of some."""
+    def _restore(self, request_ids: Sequence[str], end_s: float) -> dict[str, str]:
+        """Tell the process of sequences that it does not know; why it cannot be told of some by end_s."""
         errors: dict[str, str] = {}
         for request_id in request_ids:
             sequence = self._sequences[request_id]
+            left_s = end_s - time.monotonic()
+            if left_s <= 0:
+                errors[request_id] = "what reads grammars took too long to start again"
+                continue
             told = self._preparing.ask(sequence.grammar, {request_id: sequence.outputs})
             try:
-                told.result(_RESTORE_LIMIT_S)
+                told.result(left_s)
             except concurrent.futures.TimeoutError:
                 if self._preparing.process is not None:
                     self._preparing.end(self._preparing.process)

@@ -42,6 +42,8 @@ class Compiled:
                 made.set_result(compile_grammar(self._vocabulary, kind, text))
             except GrammarFault as fault:
                 made.set_exception(fault)
+            except BaseException as error:  # others wait for the same: a panic must not leave them waiting
+                made.set_exception(GrammarFault(f"it cannot be read: {type(error).__name__}"))
         return made.result().deep_copy()
 
     def _drop_oldest(self) -> None:

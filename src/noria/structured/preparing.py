@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -13,6 +14,8 @@ from noria.config.errors import EngineError, NoriaError, RequestError
 from noria.sampling.grammar import Grammar
 from noria.structured import wire
 from noria.structured.helper import GrammarProcess
+
+log = logging.getLogger(__name__)
 
 
 class Preparing:
@@ -40,7 +43,7 @@ class Preparing:
         """Have sequences of a grammar made ready. outputs: request id -> its output so far.
 
         The future raises RequestError for a grammar that cannot be followed, or that the process did not survive,
-        EngineError after `close`.
+        EngineError after `close`, and where no process can be started.
         """
         future: Future[None] = Future()
         serial = next(self._serials)
@@ -52,8 +55,8 @@ class Preparing:
             if self._sender is None:
                 self._sender = threading.Thread(target=self._send_all, name="noria-grammars", daemon=True)
                 self._sender.start()
-        told = {request_id: tuple(tokens) for request_id, tokens in outputs.items()}
-        self._outbox.put(wire.Prepare(serial, grammar.kind, grammar.text, told))
+            told = {request_id: tuple(tokens) for request_id, tokens in outputs.items()}
+            self._outbox.put(wire.Prepare(serial, grammar.kind, grammar.text, told))
         return future
 
     def forget(self, request_ids: Sequence[str]) -> None:
@@ -80,18 +83,29 @@ class Preparing:
             if process is None:
                 if isinstance(message, wire.Forget):
                     continue  # it ended with everything that it knew
-                process = self._start()
+                try:
+                    process = self._start()
+                except Exception as error:  # the system's, and whatever a tokenizer's data may raise
+                    log.exception("the grammar process cannot be started")
+                    self._fail(message.serial, EngineError(f"what reads grammars cannot be started: {error}"))
+                    continue
             with suppress(OSError):  # it ended, which the thread that receives will see
                 process.control.send(message)
 
+    def _fail(self, serial: int, error: NoriaError) -> None:
+        with self._lock:
+            future, _ = self._asked.pop(serial)
+        future.set_exception(error)
+
     def _start(self) -> GrammarProcess:
+        setup = self._setup()
         self._process = process = GrammarProcess()
         receiver = threading.Thread(
             target=self._receive_all, args=(process,), name="noria-grammars-in", daemon=True
         )
         receiver.start()
         with suppress(OSError):
-            process.control.send(self._setup())
+            process.control.send(setup)
         return process
 
     def _receive_all(self, process: GrammarProcess) -> None:
@@ -103,7 +117,10 @@ class Preparing:
 
     def _settle(self, prepared: wire.Prepared) -> None:
         with self._lock:
-            future, grammar = self._asked.pop(prepared.serial)
+            asked = self._asked.pop(prepared.serial, None)
+        if asked is None:  # it came just before its process was given up
+            return
+        future, grammar = asked
         if prepared.error is None:
             future.set_result(None)
         else:

@@ -46,8 +46,10 @@ def fault_of(matcher: LLMatcher) -> str:
 def _grammar(kind: str, text: str) -> str:
     try:
         return _READERS[kind](text)
-    except (ValueError, RecursionError, AssertionError) as error:
-        raise GrammarFault(str(error)[:_MAX_WORDS]) from None
+    except GrammarFault:
+        raise
+    except Exception as error:  # whatever text of a stranger's makes it raise
+        raise GrammarFault(str(error)[:_MAX_WORDS] or type(error).__name__) from None
 
 
 def _read_schema(text: str) -> str:

@@ -87,11 +87,12 @@ class Channel:
 
     def has_news(self, timeout_s: float | None) -> bool:
         """Whether `receive` has something to begin with, within so long; None waits for it."""
+        poll = select.poll()  # select itself knows no descriptor beyond 1023
         try:
-            readable, _, _ = select.select((self._socket,), (), (), timeout_s)
+            poll.register(self._socket, select.POLLIN)
+            return bool(poll.poll(None if timeout_s is None else 1000 * timeout_s))
         except (OSError, ValueError):  # closed, which `receive` will tell
             return True
-        return bool(readable)
 
     def receive(self) -> Any:
         """The next message, waited for; EOFError when there will be none."""
