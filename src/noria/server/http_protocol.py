@@ -23,12 +23,16 @@ class HeadersTooLarge(Exception):
 class BoundedHttpProtocol(HttpToolsProtocol):
     """Refuses more than limits.max_headers headers or limits.max_header_bytes of them, a request that does not come,
     and a client that does not read.
+
+    A body is taken in after its answer too, and dropped, since many a client reads only when it has sent all. What is
+    twice as long as a body may be ends with the connection.
     """
 
     limits: ClassVar[Limits]
     num_header_bytes = 0  # of the parts that the parser has handed over
     num_unparsed_bytes = 0  # received since the head began, while it has not ended
-    num_body_bytes = 0
+    num_body_bytes = 0  # since patience was last over
+    num_whole_body_bytes = 0
     num_messages = 0  # begun
     is_in_head = True
     is_in_body = False
@@ -64,7 +68,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self.scope["extensions"] = {ABORT: {"abort": self.transport.abort}}
-        self.num_header_bytes = self.num_unparsed_bytes = self.num_body_bytes = 0
+        self.num_header_bytes = self.num_unparsed_bytes = 0
+        self.num_body_bytes = self.num_whole_body_bytes = 0
         self.num_messages += 1
         self.is_in_head = True
 
@@ -84,7 +89,10 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self.num_body_bytes += len(body)
+        self.num_whole_body_bytes += len(body)
         super().on_body(body)
+        if self.cycle.response_complete and self.num_whole_body_bytes > 2 * self.limits.max_body_bytes:
+            self.transport.close()
 
     def on_message_complete(self) -> None:
         self.is_in_body = False
