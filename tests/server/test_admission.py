@@ -13,11 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from noria.config.abilities import ScoreMethod
 from noria.config.engine import QueueConfig
 from noria.config.errors import OverloadError, Refusal
 from noria.server.limits import Limits
 from noria.server.protocol.asked import SPELLINGS, Asked, asked_of
 from support_intake import BUSY, FULL
+from support_pooling import ALL, reading
 from support_server import FakeEngine, Server, serving
 
 BODIES: dict[str, dict[str, Any]] = {
@@ -25,6 +27,16 @@ BODIES: dict[str, dict[str, Any]] = {
     "/v1/completions": {"prompt": "turn"},
     "/v1/responses": {"input": "turn"},
     "/v1/messages": {"messages": [{"role": "user", "content": "turn"}], "max_tokens": 9},
+}
+READ_ONLY: dict[str, dict[str, Any]] = {
+    "/v1/embeddings": {"input": "turn"},
+    "/pooling": {"input": "turn"},
+    "/classify": {"input": "turn"},
+    "/score": {"text_1": "turn", "text_2": "wheel"},
+    "/v1/score": {"text_1": "turn", "text_2": "wheel"},
+    "/rerank": {"query": "turn", "documents": ["wheel"]},
+    "/v1/rerank": {"query": "turn", "documents": ["wheel"]},
+    "/v2/rerank": {"query": "turn", "documents": ["wheel"]},
 }
 REFUSED = "3 requests wait for their first token; this server queues 3."
 
@@ -61,15 +73,31 @@ def added(server: Server, before: dict[str, float]) -> dict[str, float]:
     }
 
 
-@pytest.mark.parametrize("path", BODIES)
-def test_a_refusal_is_the_same_whether_the_engine_gave_it_or_was_not_asked(server: Server, path: str) -> None:
+def test_every_route_that_asks_the_engine_is_known(server: Server) -> None:
+    paths = server.get("/openapi.json").json()["paths"]
+    tags = {path: set(*(route["tags"] for route in routes.values())) for path, routes in paths.items()}
+    asked = {path for path in paths if tags[path] & {"generation", "pooling"}}
+    asked.remove("/v1/messages/count_tokens")  # which needs the tokenizer alone
+    assert asked == SPELLINGS.keys() == BODIES.keys() | READ_ONLY.keys()
+
+
+@pytest.fixture(scope="module")
+def able() -> Iterator[Server]:
+    """A server whose model can do all that is asked of any."""
+    with reading(replace(ALL, score_method=ScoreMethod.SIMILARITY)) as server:
+        yield server
+
+
+@pytest.mark.parametrize("path", SPELLINGS)
+def test_a_refusal_is_the_same_whether_the_engine_gave_it_or_was_not_asked(able: Server, path: str) -> None:
+    server, body = able, {"model": "wheel", **(BODIES | READ_ONLY)[path]}
     answers, counted = [], []
     for is_early in (True, False):
         server.engine.crowd_inside = FULL if is_early else None
         server.engine.submit_error = None if is_early else OverloadError(REFUSED, Refusal.QUEUED_REQUESTS, 1)
         before = counts(server)
         headers = {"X-Request-Id": "mine", "endpoint-load-metrics-format": "JSON"}
-        answer = server.client.post(path, json={"model": "wheel", **BODIES[path]}, headers=headers)
+        answer = server.client.post(path, json=body, headers=headers)
         told = {name: value for name, value in answer.headers.items() if name != "date"}
         answers.append((answer.status_code, answer.json(), told))
         counted.append(added(server, before))
@@ -170,6 +198,19 @@ def test_an_answer_of_a_length_that_the_wait_makes_late_is_refused_before_its_pr
     assert busy.client.post(path, json=body).status_code == 200
     assert busy.client.post(path, json={**body, field: 2, "request_timeout": 3.5}).status_code == 200
     assert len(busy.engine.submitted) == 2
+
+
+@pytest.mark.parametrize("path", READ_ONLY)
+def test_texts_to_be_read_are_refused_where_the_wait_alone_takes_their_time(able: Server, path: str) -> None:
+    able.engine.crowd_inside = BUSY
+    able.engine.submitted.clear()
+    answer = able.client.post(path, json={**READ_ONLY[path], "request_timeout": 1.5})
+    assert answer.status_code == 503, answer.text
+    assert "about 1.17 s would pass before its turn came." in answer.json()["error"]["message"]
+    assert able.engine.submitted == []
+    answer = able.client.post(path, json={**READ_ONLY[path], "request_timeout": 1.7})
+    assert answer.status_code == 200, answer.text
+    able.engine.crowd_inside = None
 
 
 def test_the_servers_own_time_counts_where_none_is_stated() -> None:

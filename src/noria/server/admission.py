@@ -31,7 +31,7 @@ class _Route:
 
 
 class AdmissionMiddleware(HttpLayer):
-    """Answers a request that generates with a refusal where the engine, asked now, would refuse it for certain.
+    """Answers a request for the engine with a refusal where the engine, asked now, would refuse it for certain.
 
     What counts is the least that the request can turn out to be: first by its headers alone, then by what its body says
     of sequences, tokens and time. The engine decides about all that passes. The body of a refused one is dropped as it

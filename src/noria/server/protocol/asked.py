@@ -24,7 +24,8 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """Where a protocol states it. max_tokens: fields, of which the first that is stated counts.
+    """Where a protocol states it. max_tokens: fields, of which the first that is stated counts; none where texts are
+    read and none is continued.
 
     has_choices, has_prompts: whether n, and several prompts, multiply the sequences.
     """
@@ -34,11 +35,20 @@ class Spelling:
     has_prompts: bool = False
 
 
+_READ_ONLY = Spelling(())  # counts as one text, whatever there are
 SPELLINGS: Mapping[str, Spelling] = {
     "/v1/chat/completions": Spelling(("max_completion_tokens", "max_tokens"), has_choices=True),
     "/v1/completions": Spelling(("max_tokens",), has_choices=True, has_prompts=True),
     "/v1/responses": Spelling(("max_output_tokens",)),
     "/v1/messages": Spelling(("max_tokens",)),
+    "/v1/embeddings": _READ_ONLY,
+    "/pooling": _READ_ONLY,
+    "/classify": _READ_ONLY,
+    "/score": _READ_ONLY,
+    "/v1/score": _READ_ONLY,
+    "/rerank": _READ_ONLY,
+    "/v1/rerank": _READ_ONLY,
+    "/v2/rerank": _READ_ONLY,
 }
 
 
