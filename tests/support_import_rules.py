@@ -152,6 +152,7 @@ ROOMS = {
         may=(
             "noria.core",
             _CONFIG,
+            "noria.engine.client",
             "noria.engine.intake",
             "noria.engine.making",
             "noria.engine.messages",

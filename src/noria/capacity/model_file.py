@@ -37,6 +37,15 @@ def save(calibration: Calibration, path: str | Path) -> None:
         raise ConfigError(f"the step model {path} cannot be written: {error.strerror}") from error
 
 
+def check_writable(path: str | Path) -> None:
+    """Raise ConfigError if the file cannot be written, before minutes of measuring are lost to it."""
+    try:
+        with open(path, "ab"):
+            pass
+    except OSError as error:
+        raise ConfigError(f"the step model {path} cannot be written: {error.strerror}") from error
+
+
 def load(path: str | Path) -> Calibration:
     """Raises ConfigError for what is not a calibration that this version can read."""
     try:

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from noria.cli.bench_commands import BENCH, CONFIG
 from noria.cli.command import Command, Group
+from noria.config.calibrating import CalibrateOptions
 from noria.config.generating import ChatCommandOptions, GenerateOptions
 from noria.config.inspecting import InspectOptions
 from noria.config.option import SWITCH, check_values, option
@@ -60,6 +61,15 @@ examples:
 _PLUGINS_EXAMPLES = """\
 examples:
   noria plugins                            what is there, and what is broken
+"""
+
+
+_CALIBRATE_EXAMPLES = """\
+examples:
+  noria calibrate                          the default model with default settings, two minutes
+  noria calibrate ./my-model --max-num-seqs 64 --minutes 5 -o my-model.json
+  noria serve ./my-model --run-log run.jsonl
+  noria calibrate --from-log run.jsonl     what the server measured on its real load
 """
 
 
@@ -126,6 +136,15 @@ COMMANDS: tuple[Command | Group, ...] = (
         examples=_GENERATE_EXAMPLES,
         options=GenerateOptions,
         module="noria.cli.generate",
+    ),
+    Command(
+        name="calibrate",
+        summary="learn how long this machine's steps take",
+        description="Measure the steps of a model with its settings, alone or from a server's log, and learn a model "
+        "of how long they take. Close other programs first: it learns them, too.",
+        examples=_CALIBRATE_EXAMPLES,
+        options=CalibrateOptions,
+        module="noria.cli.calibrate",
     ),
     Command(
         name="pull",

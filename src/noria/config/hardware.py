@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import platform
 import resource
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,6 +62,16 @@ def probe_cpu(
         num_cpus=math.ceil(cpus.num_cpus),
         cpu_limit_source=cpus.source,
     )
+
+
+def processor_name(root: Path = Path("/")) -> str:
+    """As the kernel calls it; the architecture where it does not say."""
+    try:
+        lines = (root / "proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
 
 
 def _host(root: Path) -> MemoryLimit:

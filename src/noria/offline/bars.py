@@ -32,6 +32,15 @@ def bytes_bar(title: str) -> Iterator[Callable[[int, int], None]]:
 
 
 @contextmanager
+def share_bar(title: str) -> Iterator[Callable[[float], None]]:
+    """A bar for the share that is done, 0 to 1, with the time that is left."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=_console, transient=True) as progress:
+        task = progress.add_task(title, total=1.0)
+        yield lambda done: progress.update(task, completed=done)
+
+
+@contextmanager
 def stage_bars() -> Iterator[Callable[[str, int, int], None]]:
     """A bar for each stage of (stage, bytes done, bytes in all)."""
     tasks: dict[str, TaskID] = {}

@@ -1,0 +1,41 @@
+"""The load that steps are learnt from shows every kind of them, ends in time, and leaves nothing behind."""
+
+from __future__ import annotations
+
+from noria.capacity.measured import measured_steps
+from noria.capacity.probing import Level, levels, probe
+from noria.capacity.step_model import Regime
+from noria.core.clock import MonotonicClock
+from noria.engine.in_process import InProcessClient
+from noria.engine.making import make_loop
+from noria.engine.records import Recorder
+from support_engine import engine_config
+from support_ledger_runner import LedgerRunner
+
+
+def test_levels_rise_to_what_runs_at_once_and_share_the_time() -> None:
+    stages = levels(engine_config(max_num_seqs=20), 60.0)
+    assert [stage.num_seqs for stage in stages] == [1, 2, 3, 4, 6, 8, 12, 16, 20]
+    assert abs(sum(stage.seconds for stage in stages) - 60.0) < 1e-9
+    assert [stage.num_seqs for stage in levels(engine_config(max_num_seqs=1), 9.0)] == [1]
+
+
+def test_a_probe_shows_every_kind_of_step_and_leaves_nothing_behind() -> None:
+    config = engine_config(num_blocks=400, block_size=4, max_num_seqs=6, max_num_batched_tokens=64)
+    recorder = Recorder()
+    runner = LedgerRunner(config.cache.block_size)
+    client = InProcessClient(
+        lambda publish: make_loop(config, runner, MonotonicClock(), recorder, publish), config
+    )
+    told: list[float] = []
+    try:
+        probe(client, config, [Level(1, 0.2), Level(6, 1.0)], MonotonicClock(), told.append)
+        stats = client.stats()
+    finally:
+        client.shutdown()
+    steps = measured_steps(recorder.steps())
+    assert {Regime.of(step.features) for step in steps} == set(Regime)
+    assert {step.features.num_seqs for step in steps} >= {1, 6}
+    assert max(step.features.decode_context for step in steps) > 500
+    assert (stats.num_running, stats.num_waiting, stats.num_blocks_used) == (0, 0, 0)
+    assert told == sorted(told) and 0 < told[0] <= told[-1] <= 1
