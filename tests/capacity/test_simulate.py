@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from noria.capacity.arrivals import Arrival, Ending
+from noria.capacity.replica import Outcome
 from noria.capacity.routing import ROUTERS, SamePrefix, router
 from noria.capacity.simulate import Deployment, simulate
 from noria.config.engine import QueueConfig
@@ -124,3 +125,20 @@ def test_steps_outside_of_what_was_measured_are_counted() -> None:
     load = poisson(random.Random(7), 100, 50, 16, 30)
     assert simulate(Deployment(CONFIG, narrow), load).foreign_share > 0.5
     assert simulate(Deployment(CONFIG, model), load).foreign_share == 0.0
+
+
+def test_a_closed_loop_keeps_as_many_inside_as_it_says() -> None:
+    load = iter(poisson(random.Random(8), 1.0, 100, 48, 20))
+    first = [replace(next(load), at_s=0.0) for _ in range(4)]
+
+    def next_one(outcome: Outcome) -> list[Arrival]:
+        return [replace(arrival, at_s=outcome.finished_s) for arrival in [next(load, None)] if arrival]
+
+    run = simulate(deployment(), first, follow_up=next_one)
+    assert len(run.outcomes) == 100
+    assert max(step.num_running + step.num_waiting for step in run.steps[0]) <= 4
+    inside = [
+        sum(one.arrival.at_s <= at_s < one.finished_s for one in run.outcomes)
+        for at_s in (0.1 * place for place in range(1, int(10 * run.outcomes[-5].finished_s)))
+    ]
+    assert set(inside) == {4}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from noria.capacity.arrivals import Arrival
@@ -42,12 +43,20 @@ class Replica:
     """Its clock may be ahead of an arrival, in the middle of a step: then the arrival waits, as it would in life."""
 
     def __init__(
-        self, config: EngineConfig, model: StepModel, noise: Noise, index: int = 0, keeps_steps: bool = True
+        self,
+        config: EngineConfig,
+        model: StepModel,
+        noise: Noise,
+        on_end: Callable[[Outcome], None],
+        index: int = 0,
+        keeps_steps: bool = True,
     ) -> None:
+        """on_end: told of each outcome once it is final."""
         self.index = index
         self.steps: list[StepRecord] = []
         self.outcomes: dict[str, Outcome] = {}
         self._keeps_steps = keeps_steps
+        self._on_end = on_end
         self._arrivals: dict[str, Arrival] = {}
         self.clock = VirtualClock()
         self.runner = SimRunner(model, noise, self.clock, self._arrivals)
@@ -69,31 +78,32 @@ class Replica:
         scheduler = self._loop.scheduler
         return sum(_num_pending(one) for queue in (scheduler.waiting, scheduler.running) for one in queue)
 
-    def advance(self, until_s: float) -> None:
-        """Step until then, or a little later: a step that has begun is not cut."""
-        while self.clock.now() < until_s:
-            if not self._loop.has_work:
-                self.clock.advance(until_s - self.clock.now())
-                return
-            self._loop.step()
+    @property
+    def has_work(self) -> bool:
+        return self._loop.has_work
 
-    def finish(self) -> None:
-        """Step until nothing is left."""
-        while self._loop.has_work:
-            self._loop.step()
+    def step(self) -> None:
+        self._loop.step()
 
-    def submit(self, arrival: Arrival) -> None:
-        """At its own instant, which the clock has reached."""
+    def idle_until(self, now_s: float) -> None:
+        """With nothing to do, time passes; a step that was begun is never cut."""
+        if not self._loop.has_work:
+            self.clock.advance(max(0.0, now_s - self.clock.now()))
+
+    def submit(self, arrival: Arrival) -> Outcome:
+        """At its own instant, which the clock has reached. It may be refused, which is an outcome."""
         outcome = self.outcomes[arrival.request_id] = Outcome(arrival, self.index)
         request = arrival.request()
         try:
             max_known_tokens(arrival.num_prompt, request.params, self._max_model_len)
             begin_by_s = self._intake.take([request], arrival.at_s)
         except (OverloadError, RequestError) as error:
-            outcome.refusal = str(error)
-            return
+            outcome.refusal, outcome.finished_s = str(error), arrival.at_s
+            self._on_end(outcome)
+            return outcome
         self._arrivals[arrival.request_id] = arrival
         self._loop.add(request, arrival.at_s, begin_by_s)
+        return outcome
 
     def on_step(self, record: StepRecord) -> None:
         if self._keeps_steps:
@@ -112,6 +122,7 @@ class Replica:
             outcome.num_cached = max(outcome.num_cached, delta.num_cached_tokens)
             if delta.finish is not None:
                 outcome.finish, outcome.finished_s = delta.finish, now_s
+                self._on_end(outcome)
 
 
 def _num_pending(request: Request) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 
 from noria.capacity.arrivals import Arrival, Ending
 from noria.capacity.noise import MeasuredNoise, Noise, NoNoise
@@ -41,40 +42,82 @@ class Deployment:
     num_replicas: int = 1
 
 
+FollowUp = Callable[[Outcome], Iterable[Arrival]]
+
+
+def nothing_follows(outcome: Outcome) -> Iterable[Arrival]:
+    return ()
+
+
 def simulate(
     deployment: Deployment,
     arrivals: Iterable[Arrival],
     router: Router | None = None,
     seed: int | None = 0,
     keeps_steps: bool = True,
+    follow_up: FollowUp = nothing_follows,
 ) -> SimulatedRun:
     """The same arguments give the same run.
 
-    arrivals: in the order of their instants. seed: of how step times scatter; None: they do not.
+    arrivals: in any order. seed: of how step times scatter; None: they do not. follow_up: what arrives because
+    something ended: the next turn of a conversation, the next request of a closed loop.
     """
-    router = router or FewestRequests()
-    replicas = [
-        Replica(
-            deployment.config, deployment.model, _noise(deployment.model, seed, index), index, keeps_steps
+    return _Simulation(deployment, router or FewestRequests(), seed, keeps_steps, follow_up).run(arrivals)
+
+
+class _Simulation:
+    """Time goes on where it is earliest: at the next arrival, or at the replica whose clock is furthest behind."""
+
+    def __init__(
+        self, deployment: Deployment, router: Router, seed: int | None, keeps_steps: bool, follow_up: FollowUp
+    ) -> None:
+        self._router = router
+        self._follow_up = follow_up
+        self._coming: list[tuple[float, int, Arrival]] = []  # a heap
+        self._num_arrivals = 0
+        self._outcomes: list[Outcome] = []
+        model = deployment.model
+        self._replicas = [
+            Replica(deployment.config, model, _noise(model, seed, index), self._ended, index, keeps_steps)
+            for index in range(deployment.num_replicas)
+        ]
+
+    def run(self, arrivals: Iterable[Arrival]) -> SimulatedRun:
+        for arrival in arrivals:
+            self._expect(arrival)
+        while True:
+            busy = [replica for replica in self._replicas if replica.has_work]
+            behind = min(busy, key=lambda replica: replica.clock.now(), default=None)
+            if self._coming and (behind is None or self._coming[0][0] <= behind.clock.now()):
+                self._arrive(heappop(self._coming)[2])
+            elif behind is not None:
+                behind.step()
+            else:
+                return self._result()
+
+    def _expect(self, arrival: Arrival) -> None:
+        heappush(self._coming, (arrival.at_s, self._num_arrivals, _alone(arrival)))
+        self._num_arrivals += 1
+
+    def _arrive(self, arrival: Arrival) -> None:
+        for replica in self._replicas:
+            replica.idle_until(arrival.at_s)
+        chosen = self._router.choose(arrival, self._replicas)
+        self._outcomes.append(chosen.submit(arrival))
+
+    def _ended(self, outcome: Outcome) -> None:
+        for arrival in self._follow_up(outcome):
+            assert arrival.at_s >= outcome.finished_s, f"{arrival.request_id} arrives before what it follows"
+            self._expect(arrival)
+
+    def _result(self) -> SimulatedRun:
+        return SimulatedRun(
+            tuple(self._outcomes),
+            tuple(tuple(replica.steps) for replica in self._replicas),
+            max(replica.clock.now() for replica in self._replicas),
+            sum(replica.runner.num_steps for replica in self._replicas),
+            sum(replica.runner.num_foreign for replica in self._replicas),
         )
-        for index in range(deployment.num_replicas)
-    ]
-    outcomes: list[Outcome] = []
-    for arrival in arrivals:
-        for replica in replicas:
-            replica.advance(arrival.at_s)
-        chosen = router.choose(arrival, replicas)
-        chosen.submit(_alone(arrival))
-        outcomes.append(chosen.outcomes[arrival.request_id])
-    for replica in replicas:
-        replica.finish()
-    return SimulatedRun(
-        tuple(outcomes),
-        tuple(tuple(replica.steps) for replica in replicas),
-        max(replica.clock.now() for replica in replicas),
-        sum(replica.runner.num_steps for replica in replicas),
-        sum(replica.runner.num_foreign for replica in replicas),
-    )
 
 
 def _noise(model: StepModel, seed: int | None, index: int) -> Noise:
