@@ -152,6 +152,10 @@ ROOMS = {
         may=(
             "noria.core",
             _CONFIG,
+            "noria.bench.outcome",
+            "noria.bench.pieces",
+            "noria.bench.play",
+            "noria.bench.target",
             "noria.engine.client",
             "noria.engine.intake",
             "noria.engine.making",

@@ -82,7 +82,7 @@ def result_json(report: Report, with_texts: bool) -> dict[str, Any]:
     if with_texts:
         fields["generated_texts"] = [one.text for one in sorted(run.outcomes, key=lambda one: one.sent_s)]
     fields["noria"] = {
-        "source": "measured",
+        "source": run.source,
         "is_interrupted": run.is_interrupted,
         "confidence": report.confidence,
         "slo": {"words": report.slo.words(), "limits": report.slo},

@@ -59,7 +59,10 @@ class News:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """Instants are seconds since the load began, which was at `started`, seconds since 1970."""
+    """Instants are seconds since the load began, which was at `started`, seconds since 1970.
+
+    source: measured, or simulated.
+    """
 
     facts: TargetFacts
     workload: dict[str, Any]
@@ -73,6 +76,7 @@ class RunResult:
     is_closed: bool
     max_concurrency: int | None
     is_interrupted: bool
+    source: str = "measured"
 
 
 class Stop:

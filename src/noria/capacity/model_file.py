@@ -39,9 +39,12 @@ def save(calibration: Calibration, path: str | Path) -> None:
 
 def check_writable(path: str | Path) -> None:
     """Raise ConfigError if the file cannot be written, before minutes of measuring are lost to it."""
+    target = Path(path)
+    is_new = not target.exists()
     try:
-        with open(path, "ab"):
-            pass
+        target.open("ab").close()
+        if is_new:
+            target.unlink()
     except OSError as error:
         raise ConfigError(f"the step model {path} cannot be written: {error.strerror}") from error
 

@@ -12,6 +12,7 @@ from noria.config.generating import ChatCommandOptions, GenerateOptions
 from noria.config.inspecting import InspectOptions
 from noria.config.option import SWITCH, check_values, option
 from noria.config.serving import ServeOptions
+from noria.config.simulating import SimulateOptions
 from noria.loaders.pull import DEFAULT_MODEL, KNOWN_MODELS
 
 _SERVE_EXAMPLES = """\
@@ -70,6 +71,15 @@ examples:
   noria calibrate ./my-model --max-num-seqs 64 --minutes 5 -o my-model.json
   noria serve ./my-model --run-log run.jsonl
   noria calibrate --from-log run.jsonl     what the server measured on its real load
+"""
+
+_SIMULATE_EXAMPLES = """\
+examples:
+  noria simulate --rate 4 --requests 2000                  step_model.json under a made-up load
+  noria simulate my-model.json --trace requests.jsonl --rate 6 --slo ttft:500 tpot:60
+  noria simulate --rate 4 --what-if max_num_seqs=32 --what-if num_blocks=800
+  noria simulate --rate 12 --replicas 4 --router prefix --prefix-tokens 1024 --prefix-groups 20
+  noria simulate --validate run.jsonl                      a server's log beside its simulation
 """
 
 
@@ -145,6 +155,15 @@ COMMANDS: tuple[Command | Group, ...] = (
         examples=_CALIBRATE_EXAMPLES,
         options=CalibrateOptions,
         module="noria.cli.calibrate",
+    ),
+    Command(
+        name="simulate",
+        summary="foretell a load on other settings, or on more engines",
+        description="Run a load on simulated engines: the real scheduler and block pool, steps that take as long as a "
+        "step model foretells, in virtual time. The figures are those of noria bench.",
+        examples=_SIMULATE_EXAMPLES,
+        options=SimulateOptions,
+        module="noria.cli.simulate",
     ),
     Command(
         name="pull",

@@ -1,0 +1,241 @@
+"""`noria simulate`: a load on engines that exist only as a step model and the real scheduler."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from noria.config.benching import BenchOptions
+from noria.config.engine import EngineConfig
+from noria.config.errors import ConfigError
+from noria.config.simulating import SimulateOptions
+
+try:
+    import scipy  # noqa: F401 - what reads step models learns them, too
+except ImportError:
+    raise ConfigError("noria simulate needs SciPy: pip install 'noria[capacity]'") from None
+
+import numpy as np
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from noria.bench.files import run_directory, write_run
+from noria.bench.html import write_html
+from noria.bench.machine import describe_machine
+from noria.bench.play import Play, make_play, num_requests
+from noria.bench.result import Report, make_report
+from noria.bench.run import RunResult
+from noria.bench.table import render
+from noria.bench.target import TargetFacts
+from noria.bench.workload import Workload, make_workload
+from noria.capacity.driving import Driver, bench_outcomes, samples
+from noria.capacity.model_file import Calibration, load
+from noria.capacity.replay import replay
+from noria.capacity.routing import router
+from noria.capacity.run_file import read_run
+from noria.capacity.simulate import Deployment, SimulatedRun, simulate
+from noria.capacity.validation import Comparison, validate
+from noria.capacity.what_if import with_changes
+
+_WIDTH = 120  # of a table that is not shown on a terminal
+_MOST_FOREIGN = 0.01  # share of steps outside of what was measured, before figures are doubted
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One deployment under the load: a report of the first run, and the figures of all of them."""
+
+    name: str
+    report: Report
+    runs: tuple[dict[str, float], ...]
+    foreign_share: float
+    speed: float  # simulated seconds a second
+
+
+def run(options: SimulateOptions) -> int:
+    """Status 1 where a validated run was decided otherwise than its simulation."""
+    calibration = load(options.simulation.step_model)
+    console = _console()
+    if options.simulation.validate is not None:
+        return _validate(calibration, options.simulation.validate, options.simulation.runs, console)
+    workload, play = _load(options, calibration.config)
+    configs = {"as calibrated": calibration.config}
+    if options.simulation.what_if:
+        configs[", ".join(options.simulation.what_if)] = with_changes(
+            calibration.config, options.simulation.what_if
+        )
+    directory = run_directory(options.result.out)
+    with _progress(len(configs) * options.simulation.runs) as advance:
+        cases = [
+            _case(name, replace(calibration, config=config), workload, play, options, advance)
+            for name, config in configs.items()
+        ]
+    for number, case in enumerate(cases):
+        place = directory if number == 0 else run_directory(str(directory / "what-if"))
+        write_run(case.report, place, False)
+        write_html(case.report, place / "report.html")
+        _show(case, console)
+    if len(cases) > 1:
+        console.print(_side_by_side(cases))
+    console.print(f"results: {directory}")
+    return 0
+
+
+def _load(options: SimulateOptions, config: EngineConfig) -> tuple[Workload, Play]:
+    count = num_requests(options.load, options.workload.trace is not None)
+    workload = make_workload(options.workload, count, config.scheduler.max_model_len, None)
+    return workload, make_play(workload, options.load, options.workload.bench_seed)
+
+
+def _case(
+    name: str,
+    calibration: Calibration,
+    workload: Workload,
+    play: Play,
+    options: SimulateOptions,
+    advance: Callable[[], None],
+) -> Case:
+    asked = options.simulation
+    deployment = Deployment(calibration.config, calibration.model, asked.replicas)
+    reports: list[Report] = []
+    start_s, simulated_s = time.perf_counter(), 0.0
+    foreign = 0.0
+    for seed in range(asked.runs):
+        driver = Driver(play, options.workload.bench_seed)
+        found = simulate(
+            deployment,
+            driver.first(),
+            router(asked.router),
+            seed,
+            keeps_steps=seed == 0,
+            follow_up=driver.follow_up,
+        )
+        reports.append(_report(found, calibration, workload, play, options))
+        simulated_s += found.seconds
+        foreign = max(foreign, found.foreign_share)
+        advance()
+    speed = simulated_s / (time.perf_counter() - start_s)
+    return Case(name, reports[0], tuple(_figures(report) for report in reports), foreign, speed)
+
+
+def _report(
+    found: SimulatedRun, calibration: Calibration, workload: Workload, play: Play, options: SimulateOptions
+) -> Report:
+    config = calibration.config
+    facts = TargetFacts(
+        name=f"{config.model_name}, simulated",
+        max_model_len=config.scheduler.max_model_len,
+        is_noria=True,
+        fingerprint={
+            "engine": {"name": "noria", "version": calibration.engine_version, "form": "simulated"},
+            "settings": config,
+            "machine": {**describe_machine(), "calibrated": calibration.machine},
+        },
+    )
+    result = RunResult(
+        facts=facts,
+        workload=workload.about(),
+        requests=play.requests,
+        outcomes=tuple(bench_outcomes(found.outcomes, play.requests)),
+        samples=tuple(samples(found.steps[0])) if len(found.steps) == 1 else (),
+        steps=(),
+        certificate=None,
+        started=time.time(),
+        rate=play.rate,
+        is_closed=play.is_closed,
+        max_concurrency=play.max_concurrency,
+        is_interrupted=False,
+        source="simulated",
+    )
+    return make_report(
+        result, BenchOptions(workload=options.workload, load=options.load, result=options.result)
+    )
+
+
+_COMPARED = ("ttft_slo", "tpot", "itl", "e2el_slo")
+
+
+def _figures(report: Report) -> dict[str, float]:
+    summary = report.summary
+    told = {
+        f"{name} P95 ms": 1e3 * summary.figures[name].quantiles[95].value
+        for name in _COMPARED
+        if name in summary.figures
+    }
+    told["output tokens/s"] = summary.output_throughput_total
+    told["requests/s"] = summary.request_throughput
+    if summary.attainment is not None:
+        told["attainment %"] = 100 * summary.attainment
+    return told
+
+
+def _show(case: Case, console: Console) -> None:
+    console.rule(case.name)
+    for part in render(case.report):
+        console.print(part)
+    words = f"{len(case.runs)} runs at {case.speed:.0f} times the speed of life"
+    if case.foreign_share > _MOST_FOREIGN:
+        words += (
+            f"; [red]{case.foreign_share:.1%} of the steps lie outside of what was measured: "
+            "calibrate under a load like this one before believing the figures[/red]"
+        )
+    console.print(words)
+
+
+def _side_by_side(cases: Sequence[Case]) -> Table:
+    table = Table(title="median of all runs [5 %, 95 %]")
+    table.add_column("")
+    for case in cases:
+        table.add_column(case.name, justify="right")
+    for name in cases[0].runs[0]:
+        table.add_row(name, *(_range([run_[name] for run_ in case.runs if name in run_]) for case in cases))
+    return table
+
+
+def _range(values: Sequence[float]) -> str:
+    if not values:
+        return "-"
+    low, middle, high = np.quantile(values, (0.05, 0.5, 0.95)).tolist()
+    return f"{middle:.4g} [{low:.4g}, {high:.4g}]"
+
+
+def _validate(calibration: Calibration, path: str, num_runs: int, console: Console) -> int:
+    recorded = read_run(path)
+    decided = replay(recorded)
+    if decided.difference is None:
+        console.print(
+            f"decisions: all {decided.num_steps} steps hold the same work when they are planned again"
+        )
+    else:
+        console.print(f"[red]decisions: the first that differs is {decided.difference}[/red]")
+    console.print(_comparison(validate(recorded, calibration.model, num_runs)))
+    return 0 if decided.difference is None else 1
+
+
+def _comparison(rows: Sequence[Comparison]) -> Table:
+    table = Table(title="a real run and its simulation, by the engine's own records")
+    table.add_column("")
+    for heading in ("real", "simulated [5 %, 95 %]", "error"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        error = f"{row.error:+.1%}" if row.real else f"{row.error:+.3g}"
+        table.add_row(
+            row.name, f"{row.real:.4g}", f"{row.simulated:.4g} [{row.low:.4g}, {row.high:.4g}]", error
+        )
+    return table
+
+
+def _console() -> Console:
+    console = Console()
+    return console if console.is_terminal else Console(width=_WIDTH)
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[], Any]]:
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("Simulating", total=total)
+        yield lambda: progress.advance(task)

@@ -1,0 +1,92 @@
+"""`noria calibrate` and `noria simulate`, from a server's log to foretold figures."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from noria.cli.main import main
+from support_capacity import logged_client, run_random_load
+from support_engine import engine_config
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("log") / "run.jsonl"
+    config = engine_config(num_blocks=60, max_num_seqs=8, max_num_batched_tokens=32)
+    client = logged_client(config, path)
+    run_random_load(client, random.Random(1), 200)
+    client.shutdown()
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(log: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "model.json"
+    assert main(["calibrate", "--from-log", str(log), "-o", str(path)]) == 0
+    return path
+
+
+def test_a_log_makes_a_model_and_the_model_foretells_a_load(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    load = ["--rate", "50", "--requests", "80", "--prompt-tokens", "10-40", "--output-tokens", "5-20"]
+    status = main(
+        ["simulate", str(model), *load, "--runs", "2", "--what-if", "max_num_seqs=2", "--out", str(out)]
+    )
+    assert status == 0
+    told = capsys.readouterr().out
+    assert "as calibrated" in told and "max_num_seqs=2" in told and "times the speed of life" in told
+    result = json.loads((out / "result.json").read_text())
+    assert result["noria"]["source"] == "simulated"
+    assert result["completed"] == 80
+    assert (out / "what-if" / "result.json").exists()
+
+
+def test_a_log_is_put_beside_its_simulation(
+    model: Path, log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", str(model), "--validate", str(log), "--runs", "1"]) == 0
+    told = capsys.readouterr().out
+    assert "steps hold the same work" in told and "TTFT P95" in told
+
+
+def test_a_log_that_was_decided_otherwise_is_told_and_is_a_failure(
+    model: Path, log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changed = tmp_path / "changed.jsonl"
+    changed.write_bytes(
+        log.read_bytes().replace(b'"max_num_batched_tokens":32', b'"max_num_batched_tokens":16')
+    )
+    assert main(["simulate", str(model), "--validate", str(changed), "--runs", "1"]) == 1
+    assert "the first that differs is step" in capsys.readouterr().out
+
+
+def test_a_missing_model_is_named_with_what_makes_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", str(tmp_path / "no.json"), "--rate", "1"]) == 2
+    assert "cannot be read" in capsys.readouterr().err
+
+
+def test_logs_of_different_settings_are_not_learnt_as_one(
+    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other.jsonl"
+    other.write_bytes(log.read_bytes().replace(b'"max_num_seqs":8', b'"max_num_seqs":9', 1))
+    arguments = [
+        "calibrate",
+        "--from-log",
+        str(log),
+        "--from-log",
+        str(other),
+        "-o",
+        str(tmp_path / "m.json"),
+    ]
+    assert main(arguments) == 2
+    assert "of other settings" in capsys.readouterr().err
+    assert not (tmp_path / "m.json").exists()
