@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from noria.parsers.formats import NAMES_OF_REASONING, NAMES_OF_TOOLS, TOOL_FORMATS
 from noria.parsers.parts import CallArguments, CallBegin, Content, text_of
 from noria.parsers.sink import CallSink
+from noria.parsers.steps import MAX_HEAD
 from noria.parsers.tool_calls import ToolCallReader
 from support_tool_texts import BARE, CALLS, TOOLS, WRITERS, Case, calls_of, cases, read
 
@@ -31,6 +34,36 @@ MALFORMED = {
     "no bracket": ("mistral", "[TOOL_CALLS] none today"),
     "no name before the arguments": ("kimi_k2", "<|tool_call_begin|>{}"),
 }
+
+
+@pytest.mark.parametrize("hidden", [(), ("<tool_call>",)])
+def test_a_text_that_never_ends_beginning_like_calls_is_read_in_a_time_that_grows_with_its_length(
+    hidden: tuple[str, ...],
+) -> None:
+    number = 0
+    hermes = TOOL_FORMATS["hermes"]
+
+    def counted(cursor: Any, sink: Any) -> Any:
+        nonlocal number
+        steps = hermes.body(cursor, sink)
+        next(steps)
+        try:
+            while True:
+                character = yield
+                number += 1
+                steps.send(character)
+        except StopIteration:
+            return
+
+    text = '<tool_call>{"a":[' * 3000
+    told = []
+    for pieces in ([text], [text[i : i + 5] for i in range(0, len(text), 5)]):
+        number = 0
+        reader = ToolCallReader(replace(hermes, body=counted), CallSink(TOOLS, lambda i, name: "id"), hidden)
+        parts = [part for piece in pieces for part in reader.feed(piece)] + reader.finish()
+        told.append(text_of(parts))
+        assert number < 64 * 1024 + 2 * MAX_HEAD
+    assert told[0] == told[1] == (text.replace("<tool_call>", "") if hidden else text)
 
 
 def every_cut(text: str) -> list[list[str]]:

@@ -12,6 +12,8 @@ from noria.parsers.sink import CallSink
 from noria.parsers.spacing import SpacedText
 from noria.parsers.steps import SPACE, Cursor, NotACall, Steps
 
+_MAX_REREAD = 64 * 1024  # characters that may be read again because what began like a call was none
+
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
@@ -28,7 +30,8 @@ class ToolCallReader:
 
     What looks like a call and is none is told as the text it is: a name that is no tool's, JSON that breaks off before
     its name. Once a call has begun, what the model writes into it is told, valid or not; a call that breaks off stays
-    as it is. Space around markers is theirs.
+    as it is. Space around markers is theirs. In a text that goes on beginning like a call and being none, markers that
+    open one mean nothing from some length on: reading each to its end would take the square of that.
 
     hidden: markers that are special tokens, which are never told as text.
     """
@@ -42,6 +45,7 @@ class ToolCallReader:
         self._may_be_bare = bool(tool_format.bare)
         self._is_open = False  # a call has been read, and no end marker since
         self._attempt: _Attempt | None = None
+        self._num_reread = 0  # characters that went into attempts and are text after all
         self._parts: list[Part] = []
 
     def feed(self, text: str) -> list[Part]:
@@ -87,6 +91,7 @@ class ToolCallReader:
         """It has read what it could: the rest is text again."""
         self._attempt = None
         self._text = attempt.cursor.unclaimed
+        self._num_reread += len(self._text)
         if self._sink.num_calls > attempt.num_calls:
             self._said.drop_space()
             self._is_open = True
@@ -102,7 +107,7 @@ class ToolCallReader:
         self._say(said)
         if marker is None:
             return False
-        if marker in self._format.begins:
+        if marker in self._begins:
             self._begin(marker)
         else:
             self._is_open &= marker not in self._format.ends
@@ -122,10 +127,14 @@ class ToolCallReader:
         self._begin("")
         return False
 
+    @property
+    def _begins(self) -> tuple[str, ...]:
+        return self._format.begins if self._num_reread <= _MAX_REREAD else ()
+
     def _markers(self) -> tuple[str, ...]:
         ends = self._format.ends if self._is_open else ()
-        others = [marker for marker in self._hidden if marker not in self._format.begins]
-        return (*self._format.begins, *ends, *self._format.silent, *others)
+        others = [marker for marker in self._hidden if marker not in self._begins]
+        return (*self._begins, *ends, *self._format.silent, *others)
 
     def _begin(self, marker: str) -> None:
         cursor = Cursor()
