@@ -84,6 +84,25 @@ def ranker() -> Iterator[Server]:
         yield server
 
 
+def test_what_fits_no_context_is_not_read_again_with_each_document(ranker: Server) -> None:
+    words = reading(replace(ALL, score_method=ScoreMethod.TOKENS))
+    with words as server:
+        shared = {"query": "q", "documents": ["a", "b"], "instruction": LONG}
+        refused(server.post("/rerank", **shared), "read with each document has", "query")
+    cut = {"truncate_prompt_tokens": 9}
+    refused(
+        ranker.post("/rerank", query=LONG, documents=["a", "b"], **cut),
+        "maximum context length is 64",
+        "query",
+    )
+    refused(
+        ranker.post("/score", text_1=LONG, text_2=["a", "b"], **cut),
+        "maximum context length is 64",
+        "queries",
+    )
+    assert ranker.engine.submitted == []
+
+
 @pytest.mark.parametrize("path", ["/rerank", "/v1/rerank", "/v2/rerank"])
 def test_documents_come_best_first_with_their_places(ranker: Server, path: str) -> None:
     reply = ranker.post(path, model="wheel", query="q", documents=["x", "x y z", {"text": "x y"}]).json()

@@ -33,6 +33,7 @@ async def score(service: Service, request: Request) -> Response:
     reading = Reading(service, request, fields, "score-")
     queries, documents = (_side(service, fields, names) for names in (_FIRST, _SECOND))
     if len(queries) == 1:
+        await _check_shared(reading, queries[0], fields.instruction, _FIRST[0])
         queries = queries * len(documents)
     if len(queries) != len(documents):
         raise ApiError(
@@ -50,6 +51,7 @@ async def rerank(service: Service, request: Request) -> Response:
     fields = await read_body(request, RerankRequest)
     reading = Reading(service, request, fields, "rerank-")
     documents = _documents(service, fields.documents)
+    await _check_shared(reading, fields.query, fields.instruction, "query")
     if fields.top_n is not None and fields.top_n < 0:
         raise ApiError(f"top_n must be at least 0, got {fields.top_n}", param="top_n")
     shown = documents
@@ -65,6 +67,19 @@ async def rerank(service: Service, request: Request) -> Response:
         results.append(entry)
     usage = readings.usage(service.options.enable_prompt_tokens_details)
     return json_of({"id": reading.id, "model": reading.model, "usage": usage, "results": results})
+
+
+async def _check_shared(reading: Reading, query: str, instruction: str | None, param: str) -> None:
+    """Refuse what fits no context by itself, before it is read anew with each document. Raises ApiError."""
+    longest = reading.service.served.max_model_len
+    texts = [query, instruction or ""]
+    num_tokens = sum(map(len, await reading.service.encode(texts, add_special_tokens=False)))
+    if num_tokens > longest:
+        raise ApiError(
+            f"This model's maximum context length is {longest} tokens. However, what is read with each document has "
+            f"{num_tokens} by itself (context_length_exceeded)",
+            param=param,
+        )
 
 
 async def _scored(
