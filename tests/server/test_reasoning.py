@@ -205,6 +205,18 @@ def test_calls_that_must_be_made_end_the_reasoning_that_the_template_began() -> 
         assert tail_of(server) == "<think>\n</think>\n\n"
 
 
+@BY_PROTOCOL
+def test_an_answer_that_is_held_to_a_form_is_no_reasoning_where_the_template_began_some(
+    protocol: Any,
+) -> None:
+    with writing('{"a": 1}', THINKING_TEMPLATE) as server:
+        for said in (protocol.ask, protocol.stream):
+            told = said(server, structured_outputs={"json_object": True}, **THINKING)
+            assert (told.reasoning, told.text) == ("", '{"a": 1}')
+            assert tail_of(server) == "<think>\n</think>\n\n"
+            assert server.engine.submitted[-1].params.grammar is not None
+
+
 def test_calls_behind_reasoning_are_calls_and_calls_within_it_are_not() -> None:
     inside = '<tool_call>{"name": "now", "arguments": {}}</tool_call>'
     with writing(f"<think>{inside}</think>So. {inside}", THINKING_TEMPLATE) as server:

@@ -71,8 +71,9 @@ def plan_chat(
     """prompt: as the chat template made it. Raises ApiError as check_answers, RequestError for a bad schema."""
     tools, reasoning = answers.tools, formats.reasoning
     place = _place(prompt, reasoning, tokenizer)
-    if tools.is_forced and place is Place.REASONING and reasoning is not None:
-        # An answer of nothing but calls has no room for reasoning, so what the template has begun is ended.
+    is_held = tools.is_forced or params.grammar is not None
+    if is_held and place is Place.REASONING and reasoning is not None:
+        # An answer that is calls alone, or held to a form, has no room for reasoning: what the template began is ended.
         prompt = [*prompt, *tokenizer.encode(f"{reasoning.end}\n\n", add_special_tokens=False)]
         place = Place.ANSWER
     reading = Reading(
