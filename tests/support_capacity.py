@@ -29,9 +29,10 @@ TENANTS = (Tenant("a"), Tenant("b", weight=3), Tenant("c"))
 
 
 def logged_client(config: EngineConfig, path: Path, failing: Sequence[str] = ()) -> RunLog:
-    """A real engine on its own thread, over a runner without a model."""
+    """A real engine on its own thread, over a runner without a model. Every second of those failing is its fault."""
     runner = LedgerRunner(config.cache.block_size)
     runner.failing.update(failing)
+    runner.faulty.update(failing[::2])
     client = InProcessClient(
         lambda publish: make_loop(config, runner, MonotonicClock(), Recorder(), publish), config
     )

@@ -41,13 +41,14 @@ class LedgerRunner:
     exactly its own history. Sampled tokens come from `next_token`; of a prompt that is pooled it makes the tokens
     themselves, as numbers.
 
-    failing: request ids that fail when they next sample.
+    failing: request ids that fail when they next sample; faulty: those of them where it is the engine's fault.
     """
 
     def __init__(self, block_size: int, next_token: NextToken = history_token) -> None:
         self.block_size = block_size
         self.next_token = next_token
         self.failing: set[str] = set()
+        self.faulty: set[str] = set()
         self.plans: list[StepPlan] = []
         self.is_shut_down = False
         self._known: dict[str, _Known] = {}
@@ -78,7 +79,7 @@ class LedgerRunner:
             if not work.samples and not is_pooled:
                 continue
             if work.request_id in self.failing:
-                failures.append(Failure(work.request_id, "made to fail"))
+                failures.append(Failure(work.request_id, "made to fail", work.request_id in self.faulty))
             elif is_pooled:
                 pooled.append(Pooled(work.request_id, numbers_of(self._known[work.request_id].tokens)))
             else:

@@ -12,6 +12,7 @@ from noria.capacity.replay import replay
 from noria.capacity.run_file import Run, read_run
 from noria.config.engine import SchedulingPolicy
 from noria.config.errors import ConfigError
+from noria.core.outputs import FinishReason
 from support_capacity import logged_client, run_random_load
 from support_engine import engine_config
 
@@ -45,6 +46,7 @@ def test_a_run_short_of_blocks_preempts_the_same_requests_again(tmp_path: Path) 
 
 def test_requests_that_failed_fail_in_the_same_step_again(tmp_path: Path) -> None:
     run = recorded(tmp_path / "run.jsonl", 7, failing=tuple(f"r{i}" for i in range(0, 150, 10)))
+    assert {FinishReason.ERROR, FinishReason.FAULT} <= {one.record.finish for one in run.ended.values()}
     assert replay(run).difference is None
 
 

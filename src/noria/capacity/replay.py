@@ -17,6 +17,7 @@ from noria.core.request import Claim, Request
 from noria.engine.making import make_scheduler
 from noria.engine.messages import StepRecord
 
+_FAILED = (FinishReason.ERROR, FinishReason.FAULT)  # within a step
 _ROUNDING_S = 1e-6  # that a sum of durations may have lost
 
 
@@ -88,7 +89,7 @@ class _Engine:
         failed = {
             work.request_id
             for work in plan.work
-            if self._ended[work.request_id].record.finish is FinishReason.ERROR
+            if self._ended[work.request_id].record.finish in _FAILED
             and record.start_s <= self._ended[work.request_id].record.finished_s <= end_s + _ROUNDING_S
         }
         sampled = tuple(
@@ -124,4 +125,4 @@ class _Engine:
 
 
 def _is_from_outside(one: Ended) -> bool:
-    return one.arrival.ending is Ending.CANCEL and one.record.finish is not FinishReason.ERROR
+    return one.arrival.ending is Ending.CANCEL and one.record.finish not in _FAILED
