@@ -12,10 +12,12 @@ guessed from them.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -30,6 +32,8 @@ from noria.engine.crowd import Crowd
 from noria.engine.messages import EngineRequest, EngineStats, RequestRecord, StepRecord
 from noria.engine.namespaces import namespaces
 from noria.engine.records import Recorder
+
+log = logging.getLogger(__name__)
 
 _DIGEST_BYTES = 8
 
@@ -67,14 +71,28 @@ class _Open:
     """A sequence that has not ended. It is written when both its record and its last delta are here."""
 
     request: EngineRequest
-    sink: Sink
     output_ids: list[int] = field(default_factory=list)
     record: RequestRecord | None = None
     last: Delta | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Noted:
+    """A sink whose news the log reads first. Two of one sink are the same to whoever sorts news by sinks."""
+
+    log: RunLog
+    sink: Sink
+
+    def __call__(self, deltas: Sequence[Delta]) -> None:
+        self.log.note(deltas)
+        self.sink(deltas)
+
+
 class RunLog:
-    """An EngineClient that writes down what goes through it, and a RecordListener."""
+    """An EngineClient that writes down what goes through it, and a RecordListener.
+
+    What cannot be written, as on a full disk, is told of once and costs the rest of the log, and nobody's request.
+    """
 
     def __init__(self, client: EngineClient, config: EngineConfig, version: str, path: str) -> None:
         """Raises ConfigError where the file cannot be written; one that is there is replaced."""
@@ -84,6 +102,7 @@ class RunLog:
         self._namespace_of = namespaces(replace(config, kv_identity=os.urandom(16).hex()))
         self._encoder = msgspec.json.Encoder()
         self._open: dict[str, _Open] = {}
+        self._is_broken = False
         self._lock = threading.Lock()  # guards the open sequences, which come from any thread
         try:
             self._file = open(path, "wb")  # noqa: SIM115 - open as long as the engine is
@@ -95,8 +114,8 @@ class RunLog:
     def submit(self, requests: Sequence[EngineRequest], sink: Sink) -> Future[None]:
         with self._lock:
             fresh = [request for request in requests if request.request_id not in self._open]
-            self._open.update((request.request_id, _Open(request, sink)) for request in fresh)
-        verdict = self._client.submit(requests, self._deliver)
+            self._open.update((request.request_id, _Open(request)) for request in fresh)
+        verdict = self._client.submit(requests, _Noted(self, sink))
         verdict.add_done_callback(lambda done: self._settle(done, fresh))
         return verdict
 
@@ -115,7 +134,8 @@ class RunLog:
 
     def shutdown(self) -> None:
         self._client.shutdown()
-        self._file.close()
+        with suppress(OSError):
+            self._file.close()
 
     def on_step(self, record: StepRecord) -> None:
         self._write(StepEntry(replace(record, changed_blocks=())))
@@ -132,18 +152,14 @@ class RunLog:
                 for request in requests:
                     del self._open[request.request_id]
 
-    def _deliver(self, deltas: Sequence[Delta]) -> None:
-        """The sink of every sequence: hands each its own, as the engine would."""
-        groups: dict[int, tuple[Sink, list[Delta]]] = {}
+    def note(self, deltas: Sequence[Delta]) -> None:
+        """Follow the news of a step, on the engine's thread."""
         for delta in deltas:
             opened = self._open[delta.request_id]
             opened.output_ids += delta.token_ids
-            groups.setdefault(id(opened.sink), (opened.sink, []))[1].append(delta)
             if delta.finish is not None:
                 opened.last = delta
                 self._close(opened)
-        for sink, news in groups.values():
-            sink(news)
 
     def _close(self, opened: _Open) -> None:
         if opened.record is None or opened.last is None:
@@ -173,4 +189,10 @@ class RunLog:
 
     def _write(self, entry: Entry) -> None:
         """On the engine's thread, but for the first."""
-        self._file.write(self._encoder.encode(entry) + b"\n")
+        if self._is_broken:
+            return
+        try:
+            self._file.write(self._encoder.encode(entry) + b"\n")
+        except OSError as error:
+            self._is_broken = True
+            log.error("the run log ends here: %s", error)

@@ -37,15 +37,15 @@ class Sinks:
 
         Returns the requests whose sink raised: nobody listens to them any more.
         """
-        groups: dict[int, tuple[Sink, list[Delta]]] = {}
+        groups: dict[Sink, list[Delta]] = {}
         for delta in deltas:
             sink = self._by_request.get(delta.request_id)
             if sink is not None:
-                groups.setdefault(id(sink), (sink, []))[1].append(delta)
+                groups.setdefault(sink, []).append(delta)
             if delta.finish is not None:
                 self._by_request.pop(delta.request_id, None)
         orphans: list[str] = []
-        for sink, news in groups.values():
+        for sink, news in groups.items():
             try:
                 sink(news)
             except Exception:
