@@ -210,3 +210,18 @@ def test_a_client_that_leaves_has_its_prompts_cancelled() -> None:
         engine.wait_for(lambda: len(engine.cancelled) == 3)
         assert set(engine.cancelled) == {request.request_id for request in engine.submitted}
         assert server.app.state.switchboard.bridge.num_open == 0
+
+
+def test_numbers_of_each_token_are_bounded_before_anything_is_read() -> None:
+    wide = replace(ALL, embedding_size=2**20, labels=("a",) * 2**20)
+    with reading(wide) as server:
+        for task in ("token_embed", "token_classify"):
+            asked = {"task": task, "input": [[5] * 16, [6] * 17]}
+            refused(
+                server.post("/pooling", **asked), f"{33 * 2**20} numbers in all; one reply may have", "input"
+            )
+        assert server.engine.submitted == []
+        fits = server.post("/pooling", task="token_embed", input=[[5] * 16, [6] * 16])
+        assert fits.status_code == 200
+        whole = server.post("/v1/embeddings", input=[[5] * 16, [6] * 17])
+        assert whole.status_code == 200

@@ -12,6 +12,7 @@ class Limits:
     """Lengths in bytes, characters or items as named; durations in seconds.
 
     max_sequences: prompts * n of one request. max_inputs: texts of one that are read and not continued.
+    max_numbers: of a reply, where each token of a text has some of its own.
     max_json_depth: of the body.
     long_text: texts of more characters than this are tokenised off the event loop.
     template_timeout_s: a chat template that runs longer is given up.
@@ -30,6 +31,7 @@ class Limits:
     max_header_bytes: int = 4 * 2**20
     max_prompts: int = 1024
     max_inputs: int = 2048
+    max_numbers: int = 2**25  # 128 MiB, and some 700 as JSON
     max_sequences: int = 16384
     max_stop_strings: int = 64
     long_text: int = 4096

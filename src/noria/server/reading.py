@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from noria.config.errors import RequestError
-from noria.config.pooling import PoolingParams
+from noria.config.pooling import Head, Pooling, PoolingParams
 from noria.core.plan import Numbers
 from noria.sampling.validate import check_token_ids
 from noria.server.chat_options import template_variables
@@ -94,6 +94,7 @@ class Reading:
         """params: one for all, or one each. Raises ApiError, RequestError, OverloadError, ClientDisconnect."""
         each = (params,) * len(prompts) if isinstance(params, PoolingParams) else tuple(params)
         self._check_lengths(prompts)
+        self._check_amount(prompts, each)
         terms = terms_of(self._request, self._fields, self.service.options.request_timeout)
         order = PoolOrder(self.service.engine_request_id(self.id), tuple(prompts), each, terms)
         turn = await self.service.begin_pooling(order)
@@ -153,6 +154,23 @@ class Reading:
                     "(context_length_exceeded)",
                     param="input",
                 )
+
+    def _check_amount(self, prompts: Sequence[tuple[int, ...]], params: Sequence[PoolingParams]) -> None:
+        """Of numbers, where each token makes some: a body of a few megabytes could ask for more than memory holds."""
+        pairs = zip(prompts, params, strict=True)
+        count = sum(len(prompt) * self._width_of(one) for prompt, one in pairs if one.pooling is Pooling.ALL)
+        most = self.service.limits.max_numbers
+        if count > most:
+            raise ApiError(
+                f"these tokens have {count} numbers in all; one reply may have {most}. Send fewer or "
+                "shorter texts at once",
+                param="input",
+            )
+
+    def _width_of(self, params: PoolingParams) -> int:
+        abilities = self.service.served.abilities
+        own = len(abilities.labels) if params.head is Head.CLASSES else abilities.embedding_size
+        return params.dimensions or own
 
 
 def json_of(content: Any) -> Response:
