@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from noria.config.errors import PluginError, RequestError
+from noria.config.errors import OverloadError, PluginError, RequestError
 from noria.config.tokenizer import TokenizerSpec
 from noria.core.plan import Sampled, StepPlan, StepResult, Work
 from noria.engine.messages import GenerateRequest
@@ -168,6 +168,22 @@ def test_a_nursery_that_is_killed_takes_its_rules_along_and_is_replaced(rules: R
     rules.forget(["a"])
     rules.prepare([request("b", "only", {"ids": [8]})]).result()
     assert allowed(rules, "b") == [8]
+
+
+def test_no_more_than_so_many_processes_are_made(
+    rules: RuleConstraints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("noria.rules.constraints._MAX_PROCESSES", 3)
+    rules.prepare([request("a", "only", {"ids": [7]})]).result()
+    first = rules.prepare([request("b", "only", {"ids": [7]}), request("c", "only", {"ids": [7]})])
+    with pytest.raises(OverloadError, match="3 sequences have decoding rules"):
+        rules.prepare([request("d", "only", {"ids": [8]})]).result()
+    first.result()
+    with pytest.raises(RequestError, match="refuses its arguments"):
+        rules.forget(["a"])
+        rules.prepare([request("e", "only")]).result()
+    rules.prepare([request("f", "only", {"ids": [9]})]).result()  # what was refused counts no more
+    assert (allowed(rules, "b"), allowed(rules, "f")) == ([7], [9])
 
 
 def test_arguments_that_are_no_json_object_are_refused() -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from noria.config.errors import EngineError, PluginError, RequestError
+from noria.config.errors import EngineError, OverloadError, PluginError, Refusal, RequestError
 from noria.rules.api import ModelFacts
 from noria.rules.messages import (
     ADJUST,
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from noria.engine.messages import EngineRequest
 
 _START_LIMIT_S = 30.0  # for a rule to be imported and made; nobody else waits
+_MAX_PROCESSES = 1024  # of sequences in the engine, its queue included
+_RETRY_AFTER_S = 1
 _NUM_STARTERS = 32  # they wait, so a few slow ones keep nobody else from starting
 
 
@@ -80,12 +82,22 @@ class RuleConstraints:
         self._eos_token_ids = facts.eos_token_ids
         self._nursery = Nursery(facts)
         self._starters = ThreadPoolExecutor(_NUM_STARTERS, "noria-rules")
-        self._lock = threading.Lock()  # guards the two below: requests begin and may end on other threads
+        self._lock = threading.Lock()  # guards the three below: requests begin and may end on other threads
         self._running: dict[str, _Running] = {}
+        self._num_starting = 0
         self._preloaded: set[str] = set()
 
     def prepare(self, requests: Sequence[EngineRequest]) -> Future[None]:
-        return self._starters.submit(self._begin_all, requests)
+        """The future raises OverloadError, too, where there would be too many processes."""
+        count = sum(rule_of(request) is not None for request in requests)
+        with self._lock:
+            num_others = len(self._running) + self._num_starting
+            if num_others + count > _MAX_PROCESSES:
+                return _refused(num_others)
+            self._num_starting += count
+        begun = self._starters.submit(self._begin_all, requests)
+        begun.add_done_callback(lambda _: self._started(count))
+        return begun
 
     def masks_for(self, plan: StepPlan) -> Masks | None:
         asked = self._asked([work.request_id for work in plan.work if work.samples], ALLOWED)
@@ -130,6 +142,10 @@ class RuleConstraints:
         self._nursery.shutdown()  # what starters wait for ends with it
         self._starters.shutdown(cancel_futures=True)
         self.forget(list(self._running))
+
+    def _started(self, count: int) -> None:
+        with self._lock:
+            self._num_starting -= count
 
     def _begin_all(self, requests: Sequence[EngineRequest]) -> None:
         for request in requests:
@@ -207,6 +223,15 @@ class RuleConstraints:
             else:
                 failures[request_id] = f"the decoding rule {running.rule.name!r} failed: {_reason(answer)}"
         return answers, failures
+
+
+def _refused(num_others: int) -> Future[None]:
+    refusal: Future[None] = Future()
+    text = (
+        f"{num_others} sequences have decoding rules of their own, each in a process; {_MAX_PROCESSES} may."
+    )
+    refusal.set_exception(OverloadError(text, Refusal.QUEUED_REQUESTS, _RETRY_AFTER_S))
+    return refusal
 
 
 def _reason(answer: FromChild | Lost) -> str:
