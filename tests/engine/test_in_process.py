@@ -2,19 +2,25 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 
 import pytest
 
 from noria.config.engine import QueueConfig
 from noria.config.errors import EngineError, OverloadError, RequestError
+from noria.core.clock import VirtualClock
 from noria.core.outputs import Delta, FinishReason
 from noria.core.plan import StepPlan, StepResult
 from noria.engine.crowd import Crowd
 from noria.engine.in_process import InProcessClient
-from noria.engine.messages import GenerateRequest
+from noria.engine.making import make_loop
+from noria.engine.messages import EngineRequest, GenerateRequest
+from noria.engine.records import Recorder
+from noria.sampling.grammar import Grammar
 from noria.sampling.params import SamplingParams
 from noria.sampling.token_masks import Masks
+from noria.structured.api import NoConstraints
 from support_engine import engine_config, loop_factory, solo_output
 from support_ledger_runner import LedgerRunner
 
@@ -351,3 +357,32 @@ def test_whatever_happens_to_its_requests_nothing_stays_counted(gated) -> None:
     assert inbox.finish("late") is FinishReason.TIMEOUT
     client._intake.check()
     assert not client._intake._entries
+
+
+class Slow(NoConstraints):
+    """Has a request ready when the test says so."""
+
+    def __init__(self) -> None:
+        self.made: Future[None] = Future()
+
+    def prepare(self, requests: Sequence[EngineRequest]) -> Future[None]:
+        return self.made
+
+
+@pytest.mark.parametrize(("waited_s", "finish"), [(1.9, FinishReason.LENGTH), (2.1, FinishReason.TIMEOUT)])
+def test_a_deadline_counts_from_when_a_request_came_and_not_from_when_its_grammar_was_read(
+    waited_s: float, finish: FinishReason
+) -> None:
+    clock, slow, inbox, config = VirtualClock(5.0), Slow(), Inbox(), engine_config()
+    client = InProcessClient(
+        lambda publish: make_loop(config, LedgerRunner(4), clock, Recorder(), publish, slow), config
+    )
+    held = replace(GREEDY, grammar=Grammar("regex", "a"))
+    verdict = client.submit([GenerateRequest("late", (1, 2), held, 0, timeout_s=2.0)], inbox)
+    clock.advance(waited_s)
+    assert not verdict.done()
+    slow.made.set_result(None)
+    verdict.result(timeout=20)
+    inbox.wait(lambda: inbox.finish("late"))
+    assert inbox.finish("late") is finish
+    client.shutdown()

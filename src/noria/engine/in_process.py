@@ -79,7 +79,12 @@ class InProcessClient:
             return checked
         if not any(request.params.is_constrained for request in requests):
             return verdict_of(lambda: self._take(requests, sink))
-        return self._preparations.begin(requests, lambda: self._take(requests, sink), self.cancel)
+        since_s = self._loop.clock.now()
+
+        def take() -> None:
+            self._take(_later(requests, self._loop.clock.now() - since_s), sink)
+
+        return self._preparations.begin(requests, take, self.cancel)
 
     def _check(self, requests: Sequence[EngineRequest]) -> None:
         """Raises RequestError for what can never be served, or not now under its id."""
@@ -185,6 +190,14 @@ class InProcessClient:
 
     def _dead_stats(self) -> EngineStats:
         return replace(self._stats, is_alive=False, num_running=0, num_waiting=0)
+
+
+def _later(requests: Sequence[EngineRequest], passed_s: float) -> Sequence[EngineRequest]:
+    """With what is left of their time; of one that has none left the loop will say so."""
+    return [
+        one if one.timeout_s is None else replace(one, timeout_s=max(0.0, one.timeout_s - passed_s))
+        for one in requests
+    ]
 
 
 def _repeated(ids: Sequence[str]) -> str | None:
