@@ -38,10 +38,12 @@ def test_plugins_lists_what_is_there_and_fails_for_what_is_broken(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["plugins"]) == 0
-    install(tmp_path / "site", "bad-pack", {"noria.models": {"Bad": "no_such_module:Bad"}}, {})
+    points = {"noria.models": {"Bad": "no_such_module:Bad"}, "noria.tool_parsers": {"fine": "json:loads"}}
+    install(tmp_path / "site", "bad-pack", points, {})
     with on_path(tmp_path / "site"):
         assert main(["plugins", "--json"]) == 1
         told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert {entry["group"] for entry in told if entry["name"] == "fine"} == {"noria.tool_parsers"}
     (bad,) = [entry for entry in told if entry["fault"] is not None]
     assert (bad["name"], bad["distribution"]) == ("Bad", "bad-pack 1.0")
     assert "ModuleNotFoundError" in bad["fault"]

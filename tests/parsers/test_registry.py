@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from noria.config.errors import ConfigError
+from noria.config.errors import ConfigError, PluginError
 from noria.parsers.formats import REASONING_FORMATS, TOOL_FORMATS
 from noria.parsers.registry import reasoning_format, tool_format
 
@@ -89,12 +89,16 @@ def test_an_installed_package_brings_formats_under_an_entry_point(
     info = tmp_path / "brought-1.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: brought\nVersion: 1\n")
-    points = "[noria.tool_parsers]\nours = brought:MINE\nwrong = brought:TOOL_FORMATS\n"
+    points = "[noria.tool_parsers]\nours = brought:MINE\nwrong = brought:TOOL_FORMATS\ngone = missing:MINE\n"
     (info / "entry_points.txt").write_text(points)
     monkeypatch.syspath_prepend(tmp_path)
     form = tool_format("ours", None)
     assert form is not None and form.markers == ("<<", ">>")
-    with pytest.raises(ConfigError, match=r"entry point wrong of noria.tool_parsers must be .* got dict"):
+    with pytest.raises(
+        ConfigError, match=r"entry point wrong = .*tool_parsers.* of brought 1 must be .* got dict"
+    ):
         tool_format("wrong", None)
+    with pytest.raises(PluginError, match=r"entry point gone = .* of brought 1 failed: ModuleNotFoundError"):
+        tool_format("gone", None)
     with pytest.raises(ConfigError, match=r"known are .*ours"):
         tool_format("others", None)

@@ -185,9 +185,9 @@ COMMANDS: tuple[Command | Group, ...] = (
     ),
     Command(
         name="plugins",
-        summary="list architectures and decoding rules, those of installed packages included",
-        description="List the architectures and decoding rules that there are. Each is imported; what cannot be used "
-        "is shown with the reason, and the exit status is then 1.",
+        summary="list architectures, and the decoding rules and formats of tool calls that packages add",
+        description="List the architectures that there are, and the decoding rules and formats of tool calls that "
+        "packages add. Each is imported; what cannot be used is shown with the reason, and the exit status is then 1.",
         examples=_PLUGINS_EXAMPLES,
         options=PluginsCommandOptions,
         module="noria.cli.plugins",

@@ -1,4 +1,4 @@
-"""`noria plugins`: the architectures and decoding rules that there are, and which of them cannot be used."""
+"""`noria plugins`: architectures, decoding rules and formats of tool calls, and which of them cannot be used."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import json
 from noria.cli.commands import PluginsCommandOptions
 from noria.config.plugins import Entry, Table
 from noria.models.registry import MODELS
+from noria.parsers.registry import TOOL_PARSERS
 from noria.rules.table import SAMPLERS
+
+_TABLES = (MODELS, SAMPLERS, TOOL_PARSERS)
 
 
 def run(options: PluginsCommandOptions) -> int:
     """1 where something that is installed cannot be used."""
-    found = [(table, entry, table.fault(entry)) for table in (MODELS, SAMPLERS) for entry in table.entries()]
+    found = [(table, entry, table.fault(entry)) for table in _TABLES for entry in table.entries()]
     if options.plugins.json:
         print(json.dumps([_as_json(entry, fault) for _, entry, fault in found]))
     else:
@@ -32,7 +35,7 @@ def _as_json(entry: Entry, fault: str | None) -> dict[str, str | None]:
 
 def _print(found: list[tuple[Table, Entry, str | None]]) -> None:
     width = max(len(entry.name) for _, entry, _ in found)
-    for table in (MODELS, SAMPLERS):
+    for table in _TABLES:
         print(table.group)
         entries = [(entry, fault) for owner, entry, fault in found if owner is table]
         for entry, fault in entries:

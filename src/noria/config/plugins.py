@@ -19,6 +19,7 @@ from noria.config.errors import NoriaError, PluginError
 
 MODELS_GROUP = "noria.models"
 SAMPLERS_GROUP = "noria.samplers"
+TOOL_PARSERS_GROUP = "noria.tool_parsers"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping
-from importlib.metadata import entry_points
 
 from noria.config.errors import ConfigError
+from noria.config.plugins import TOOL_PARSERS_GROUP, Table
 from noria.parsers.formats import (
     NAMES_OF_REASONING,
     NAMES_OF_TOOLS,
@@ -18,14 +18,15 @@ from noria.parsers.formats import (
 
 AUTO = "auto"
 NONE = "none"
-ENTRY_POINTS = "noria.tool_parsers"  # name of a format -> a ToolFormat
+TOOL_PARSERS = Table(TOOL_PARSERS_GROUP, {})  # what packages add: name of a format -> a ToolFormat
 
 
 def tool_format(name: str, template: str | None, plugin: str | None = None) -> ToolFormat | None:
     """The format of that name; AUTO: the one that the chat template asks the model for; NONE: none.
 
     plugin: path of a Python file whose TOOL_FORMATS maps names to formats; they count before all others.
-    Raises ConfigError for a name that nobody knows, and a file that cannot be run.
+    Raises ConfigError for a name that nobody knows, and a file that cannot be run, PluginError for a package that
+    cannot be used.
     """
     brought = _of_file(plugin) if plugin is not None else {}
     if name == NONE:
@@ -36,14 +37,14 @@ def tool_format(name: str, template: str | None, plugin: str | None = None) -> T
         return brought[name]
     if name in NAMES_OF_TOOLS:
         return TOOL_FORMATS[NAMES_OF_TOOLS[name]]
-    installed = entry_points(group=ENTRY_POINTS)
-    if name not in installed.names:
-        known = sorted({*brought, *NAMES_OF_TOOLS, *installed.names})
+    entry = TOOL_PARSERS.find(name)
+    if entry is None:
+        known = sorted({*brought, *NAMES_OF_TOOLS, *TOOL_PARSERS.names()})
         raise ConfigError(
             f"tool_call_parser is {name!r}; known are {AUTO}, {NONE}, {', '.join(known)} (a package or "
             f"--tool-parser-plugin may bring more)"
         )
-    return _checked(installed[name].load(), f"the entry point {name} of {ENTRY_POINTS}")
+    return _checked(entry.load(), entry.where)
 
 
 def reasoning_format(name: str, template: str | None) -> ReasoningFormat | None:
