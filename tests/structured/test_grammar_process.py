@@ -94,6 +94,18 @@ def test_others_go_on_while_a_grammar_is_read(llm: LLM) -> None:
     verdict.result(20)
 
 
+def test_who_waits_for_a_grammar_does_not_notice_that_another_one_ended_the_process(llm: LLM) -> None:
+    texts(llm, [params(Grammar("regex", "[0-9]{4}"))])  # there is a process
+    pid = pid_of(llm)
+    os.kill(pid, signal.SIGSTOP)
+    verdict, news = submit(llm, "innocent", params(Grammar("regex", "[d-f]{4}")))
+    os.kill(pid, signal.SIGKILL)
+    verdict.result(20)
+    assert news.ended.wait(20)
+    assert news.error is None
+    assert len(news.tokens) == 5
+
+
 def test_a_request_cancelled_while_its_grammar_is_read_ends_at_once_and_leaves_nothing(llm: LLM) -> None:
     os.kill(pid_of(llm), signal.SIGSTOP)
     try:

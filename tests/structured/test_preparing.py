@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import resource
 import socket
+import threading
+from queue import SimpleQueue
+from typing import Any, ClassVar
 
 import pytest
 
-from noria.config.errors import EngineError
+from noria.config.errors import EngineError, RequestError
+from noria.config.tokenizer import TokenizerSpec
 from noria.sampling.grammar import KINDS, Grammar
 from noria.structured import wire
 from noria.structured.matchers import Compiled
 from noria.structured.preparing import Preparing
 from noria.structured.reading import GrammarFault
+from support_processes import until
 
 
 def test_who_asks_hears_of_it_where_no_process_can_be_started() -> None:
@@ -27,6 +32,73 @@ def test_who_asks_hears_of_it_where_no_process_can_be_started() -> None:
     preparing.close()
     with pytest.raises(EngineError, match="shut down"):
         preparing.ask(Grammar("regex", "a"), {"a": ()}).result(timeout=10)
+
+
+class Dying:
+    """A process that ends with whatever it is asked, which it tells of before."""
+
+    made: ClassVar[list[Dying]] = []
+
+    def __init__(self) -> None:
+        self.made.append(self)
+        self.asked: SimpleQueue[Any] = SimpleQueue()
+        self.control = self
+
+    def send(self, message: Any) -> None:
+        self.asked.put(message)
+
+    def receive(self) -> wire.Prepared:
+        while not isinstance(self.asked.get(), wire.Prepare):
+            pass
+        raise EOFError
+
+    def end(self) -> None:
+        pass
+
+
+class Reading(Dying):
+    def receive(self) -> wire.Prepared:
+        while not isinstance(message := self.asked.get(), wire.Prepare):
+            pass
+        return wire.Prepared(message.serial)
+
+
+@pytest.mark.parametrize("kinds", [(Dying, Reading), (Dying, Dying)])
+def test_what_a_process_had_not_read_when_it_ended_is_read_by_the_next_one_and_by_no_third(
+    monkeypatch: pytest.MonkeyPatch, kinds: tuple[type[Dying], ...]
+) -> None:
+    left = iter(kinds)
+    monkeypatch.setattr(Dying, "made", [])
+    monkeypatch.setattr("noria.structured.preparing.GrammarProcess", lambda: next(left)())
+    preparing = Preparing(lambda: wire.Setup(TokenizerSpec(tokenizer_json="{}"), 8, (0,)))
+    asked = preparing.ask(Grammar("regex", "a", "response_format"), {"a": (5,)})
+    if kinds[1] is Reading:
+        assert asked.result(timeout=10) is None
+    else:
+        with pytest.raises(
+            RequestError, match="response_format could not be read: what reads grammars ended"
+        ):
+            asked.result(timeout=10)
+    assert len(Dying.made) == 2
+
+
+def test_a_question_that_nobody_waits_for_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Dying, "made", [])
+    monkeypatch.setattr("noria.structured.preparing.GrammarProcess", Held)
+    preparing = Preparing(lambda: wire.Setup(TokenizerSpec(tokenizer_json="{}"), 8, (0,)))
+    unwanted, wanted = (preparing.ask(Grammar("regex", text), {text: ()}) for text in "ab")
+    until(lambda: Dying.made and Dying.made[0].asked.qsize() == 3)  # both, and the first message
+    unwanted.cancel()
+    preparing.end(Dying.made[0])
+    until(lambda: len(Dying.made) == 2 and Dying.made[1].asked.qsize() == 2)
+    assert [Dying.made[1].asked.get().__class__ for _ in range(2)] == [wire.Setup, wire.Prepare]
+    assert not wanted.done()
+
+
+class Held(Dying):
+    def receive(self) -> wire.Prepared:
+        threading.Event().wait()
+        raise EOFError
 
 
 def test_a_channel_of_any_descriptor_tells_whether_there_is_news() -> None:

@@ -144,6 +144,7 @@ class GrammarConstraints:
             try:
                 told.result(left_s)
             except concurrent.futures.TimeoutError:
+                told.cancel()
                 if self._preparing.process is not None:
                     self._preparing.end(self._preparing.process)
                 errors[request_id] = f"{sequence.grammar.field} took too long to follow"

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass
 from queue import SimpleQueue
 
 from noria.config.errors import EngineError, NoriaError, RequestError
@@ -16,6 +17,17 @@ from noria.structured import wire
 from noria.structured.helper import GrammarProcess
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Question:
+    """to: the process that it was sent to. is_again: one before that had it too, and ended."""
+
+    message: wire.Prepare
+    grammar: Grammar
+    future: Future[None]
+    to: GrammarProcess | None = None
+    is_again: bool = False
 
 
 class Preparing:
@@ -27,7 +39,7 @@ class Preparing:
     def __init__(self, setup: Callable[[], wire.Setup]) -> None:
         self._setup = setup
         self._lock = threading.Lock()  # guards what follows
-        self._asked: dict[int, tuple[Future[None], Grammar]] = {}
+        self._asked: dict[int, _Question] = {}
         self._process: GrammarProcess | None = None
         self._sender: threading.Thread | None = None
         self._is_closed = False
@@ -42,8 +54,9 @@ class Preparing:
     def ask(self, grammar: Grammar, outputs: Mapping[str, Sequence[int]]) -> Future[None]:
         """Have sequences of a grammar made ready. outputs: request id -> its output so far.
 
-        The future raises RequestError for a grammar that cannot be followed, or that the process did not survive,
-        EngineError after `close`, and where no process can be started.
+        A process may end by the fault of another's grammar, so what it had not read goes to the next one, once. The
+        future raises RequestError for a grammar that cannot be followed, or that neither survived, EngineError after
+        `close`, and where no process can be started. It may be cancelled, which keeps it from the next one.
         """
         future: Future[None] = Future()
         serial = next(self._serials)
@@ -51,12 +64,13 @@ class Preparing:
             if self._is_closed:
                 future.set_exception(EngineError("the engine is shut down"))
                 return future
-            self._asked[serial] = (future, grammar)
+            told = {request_id: tuple(tokens) for request_id, tokens in outputs.items()}
+            message = wire.Prepare(serial, grammar.kind, grammar.text, told)
+            self._asked[serial] = _Question(message, grammar, future)
             if self._sender is None:
                 self._sender = threading.Thread(target=self._send_all, name="noria-grammars", daemon=True)
                 self._sender.start()
-            told = {request_id: tuple(tokens) for request_id, tokens in outputs.items()}
-            self._outbox.put(wire.Prepare(serial, grammar.kind, grammar.text, told))
+            self._outbox.put(message)
         return future
 
     def forget(self, request_ids: Sequence[str]) -> None:
@@ -64,7 +78,7 @@ class Preparing:
             self._outbox.put(wire.Forget(tuple(request_ids)))
 
     def end(self, process: GrammarProcess) -> None:
-        """Of one that is gone or does not answer: what was asked of it fails, and the next question starts another."""
+        """Of one that is gone or does not answer; the next question starts another."""
         process.end()
         self._lose(process)
 
@@ -79,23 +93,34 @@ class Preparing:
 
     def _send_all(self) -> None:
         while (message := self._outbox.get()) is not None:
-            process = self._process
-            if process is None:
-                if isinstance(message, wire.Forget):
-                    continue  # it ended with everything that it knew
-                try:
-                    process = self._start()
-                except Exception as error:  # the system's, and whatever a tokenizer's data may raise
-                    log.exception("the grammar process cannot be started")
-                    self._fail(message.serial, EngineError(f"what reads grammars cannot be started: {error}"))
-                    continue
-            with suppress(OSError):  # it ended, which the thread that receives will see
-                process.control.send(message)
+            # One that is gone knows no more what it was to forget.
+            process = self._process if isinstance(message, wire.Forget) else self._taker_of(message)
+            if process is not None:
+                with suppress(OSError):  # it ended, which the thread that receives will see
+                    process.control.send(message)
+
+    def _taker_of(self, message: wire.Prepare) -> GrammarProcess | None:
+        """The process to ask; None where there is none to be had, or nobody waits for the answer any more."""
+        while True:
+            try:
+                process = self._process or self._start()
+            except Exception as error:  # the system's, and whatever a tokenizer's data may raise
+                log.exception("the grammar process cannot be started")
+                self._fail(message.serial, EngineError(f"what reads grammars cannot be started: {error}"))
+                return None
+            with self._lock:
+                question = self._asked.get(message.serial)
+                if question is None:
+                    return None
+                if self._process is process:
+                    question.to = process
+                    return process
 
     def _fail(self, serial: int, error: NoriaError) -> None:
         with self._lock:
-            future, _ = self._asked.pop(serial)
-        future.set_exception(error)
+            question = self._asked.pop(serial, None)
+        if question is not None:
+            _tell(question.future, error)
 
     def _start(self) -> GrammarProcess:
         setup = self._setup()
@@ -117,26 +142,41 @@ class Preparing:
 
     def _settle(self, prepared: wire.Prepared) -> None:
         with self._lock:
-            asked = self._asked.pop(prepared.serial, None)
-        if asked is None:  # it came just before its process was given up
+            question = self._asked.pop(prepared.serial, None)
+        if question is None:  # it came just before its process was given up
             return
-        future, grammar = asked
         if prepared.error is None:
-            future.set_result(None)
+            _tell(question.future, None)
         else:
-            text = f"{grammar.field} cannot be followed: {prepared.error}"
-            future.set_exception(RequestError(text, grammar.field))
+            field = question.grammar.field
+            _tell(question.future, RequestError(f"{field} cannot be followed: {prepared.error}", field))
 
     def _lose(self, process: GrammarProcess) -> None:
         with self._lock:
             if self._process is not process:
                 return
             self._process = None
-            asked, self._asked = self._asked, {}
             is_closed = self._is_closed
+            lost = [one for one in self._asked.values() if one.to is process or is_closed]
+            given_up = [one for one in lost if is_closed or one.is_again or one.future.cancelled()]
+            for one in given_up:
+                del self._asked[one.message.serial]
+            for one in lost:
+                if one not in given_up:
+                    one.to, one.is_again = None, True
+                    self._outbox.put(one.message)
         process.end()
-        for future, grammar in asked.values():
-            future.set_exception(_loss(grammar, is_closed, is_alone=len(asked) == 1))
+        for one in given_up:
+            _tell(one.future, _loss(one.grammar, is_closed, is_alone=len(lost) == 1))
+
+
+def _tell(future: Future[None], error: NoriaError | None) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
 
 
 def _loss(grammar: Grammar, is_closed: bool, is_alone: bool) -> NoriaError:
