@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from noria.config.errors import EngineError
 from noria.core.plan import BlockMove, NewRequest, StepPlan, Work
 from noria.runner.runner import ModelRunner
+from noria.sampling.grammar import Grammar
 from noria.sampling.logprobs import token_logprobs
 from noria.sampling.params import SamplingParams
 from support_fake_model import FakeModel, expected_logits, expected_outputs, fake_config
@@ -322,3 +323,15 @@ def test_a_plan_that_breaks_an_invariant_is_refused_with_the_numbers(
     with pytest.raises(AssertionError) as caught:
         driver.runner.collect(driver.runner.launch(StepPlan(0, arrivals, work, (), departures)))
     assert numbers in str(caught.value)
+
+
+def test_a_request_whose_grammar_nobody_knows_fails_alone_and_never_chooses_freely(driver):
+    held = SamplingParams(temperature=0.0, grammar=Grammar("regex", "a"))
+    driver.arrive("held", PROMPT, held)
+    driver.arrive("free", PROMPT[:3], GREEDY)
+    result = driver.step({"held": len(PROMPT), "free": 3})
+    assert [(failure.request_id, failure.message) for failure in result.failures] == [
+        ("held", "its grammar has been lost")
+    ]
+    assert [sampled.request_id for sampled in result.sampled] == ["free"]
+    assert list(result.sampled[0].token_ids) == expected_outputs(PROMPT[:3], GREEDY, 0, 1)

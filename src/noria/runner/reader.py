@@ -90,6 +90,7 @@ class Reader:
         is_told = any(params.is_constrained for _, _, params, _ in self._sampling)
         masks = (self._masks.result() if is_told else None) or OPEN
         self._fail(masks.failures)
+        self._fail(self._unknown_in(masks))
         ruled = {name: row for row, name, params, _ in self._sampling if params.rule is not None}
         logits, failures = self._adjuster.adjusted(ruled, self._outputs.logits)
         self._fail(failures)
@@ -111,6 +112,14 @@ class Reader:
                 told_of = () if told is None else (told,)
                 sampled.append(Sampled(request_id, (choice,), told_of, masks.is_ended_by(request_id, choice)))
         return tuple(sampled)
+
+    def _unknown_in(self, masks: Masks) -> dict[str, str]:
+        """Of those left: nobody says what a grammar allows them, and without a word they would choose freely."""
+        return {
+            name: "its grammar has been lost"
+            for _, name, params, _ in self._sampling
+            if params.grammar is not None and name not in masks.rows
+        }
 
     def _fail(self, failures: Mapping[str, str]) -> None:
         """Sample nothing for these."""
