@@ -154,3 +154,21 @@ def test_json_text_follows_a_schema_whose_names_need_escapes(llm: LLM) -> None:
         "additionalProperties": False,
     }
     assert json.loads(output_of(llm, Grammar("json_schema", json.dumps(schema))).text) == {'"\\\n😀': 1}
+
+
+@pytest.mark.parametrize(
+    ("structure", "told"),
+    [
+        ({"begin": "<a>", "end": "</a>"}, "the structure that begins with '<a>' needs an object `schema`"),
+        (
+            {"begin": "(a)", "schema": {}, "end": ""},
+            "no trigger begins the structure that begins with '(a)'",
+        ),
+    ],
+)
+def test_a_structure_that_cannot_be_followed_is_told_by_its_beginning(
+    llm: LLM, structure: dict[str, Any], told: str
+) -> None:
+    asked = Grammar("structural_tag", json.dumps({"structures": [structure], "triggers": ["<"]}))
+    with pytest.raises(RequestError, match=re.escape(told)):
+        output_of(llm, asked)

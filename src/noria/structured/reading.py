@@ -102,10 +102,10 @@ def _structure(asked: Any, triggers: list[str]) -> StructTag:
         )
     schema, begin = asked.get("schema"), asked["begin"]
     if not isinstance(schema, dict):
-        raise GrammarFault(f"the structure that begins with {begin:.100!r} needs an object `schema`")
+        raise GrammarFault(f"the structure that begins with {begin!r:.100} needs an object `schema`")
     trigger = next((one for one in triggers if one and begin.startswith(one)), None)
     if trigger is None:
-        raise GrammarFault(f"no trigger begins the structure that begins with {begin:.100!r}")
+        raise GrammarFault(f"no trigger begins the structure that begins with {begin!r:.100}")
     return StructTag(trigger=trigger, begin=begin, grammar=schema, end=asked["end"])
 
 
