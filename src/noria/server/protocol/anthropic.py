@@ -66,7 +66,7 @@ def _check_thinking(fields: CountTokensRequest) -> None:
     thinking = fields.thinking
     if thinking is None:
         return
-    if thinking.get("type") not in _THINKING:
+    if thinking.get("type") not in tuple(_THINKING):  # compared and not looked up: it may be any JSON
         raise ApiError(f"thinking.type must be one of {', '.join(_THINKING)}", param="thinking")
     budget = thinking.get("budget_tokens")
     if thinking["type"] != "enabled" or budget is None:

@@ -35,7 +35,8 @@ def message_tools(tools: Any, choice: Any) -> ToolUse:
     """Of Messages: {"name", "description", "input_schema"}."""
     found = [_of_messages(tool, f"tools[{i}]") for i, tool in enumerate(_listed(tools))]
     choice = {} if choice is None else choice
-    kind = _MESSAGES_CHOICES.get(choice.get("type", "auto"))
+    stated = choice.get("type", "auto")
+    kind = _MESSAGES_CHOICES.get(stated) if isinstance(stated, str) else None
     if kind is None:
         raise ApiError(f"tool_choice.type must be one of {', '.join(_MESSAGES_CHOICES)}", param="tool_choice")
     is_parallel = choice.get("disable_parallel_tool_use") is not True
