@@ -51,7 +51,9 @@ def test_a_malformed_body_is_refused_in_the_protocols_shape(
 
 @pytest.mark.parametrize("kind", [[], {}, 5, None, True, "made up"])
 @pytest.mark.parametrize("field", ["tool_choice", "thinking"])
-def test_a_type_may_be_any_json_and_is_told_with_those_known(server: Server, field: str, kind: object) -> None:
+def test_a_type_may_be_any_json_and_is_told_with_those_known(
+    server: Server, field: str, kind: object
+) -> None:
     status, name, text = refusal(message(server, **{field: {"type": kind}}))
     assert (status, name) == (400, "invalid_request_error")
     assert f"{field}.type must be one of " in text
