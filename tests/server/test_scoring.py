@@ -143,6 +143,7 @@ def test_a_pair_is_cut_at_the_end_of_its_document(ranker: Server) -> None:
     ("fields", "message", "param"),
     [
         ({"documents": ["a"]}, "query", "query"),
+        ({"query": "", "documents": ["a"]}, "query must hold texts that are not empty", "query"),
         ({"query": "a", "documents": []}, "documents must hold at least one text", "documents"),
         ({"query": "a", "documents": "b"}, "documents must hold at least one text", "documents"),
         ({"query": "a", "documents": ["b", {"image": 1}]}, "number 2 is none", "documents"),

@@ -50,6 +50,7 @@ async def rerank(service: Service, request: Request) -> Response:
     """The documents by how well they fit the query, best first. Raises as `score`."""
     fields = await read_body(request, RerankRequest)
     reading = Reading(service, request, fields, "rerank-")
+    (query,) = _texts(service, [fields.query], "query")
     documents = _documents(service, fields.documents)
     await _check_shared(reading, fields.query, fields.instruction, "query")
     if fields.top_n is not None and fields.top_n < 0:
@@ -57,7 +58,7 @@ async def rerank(service: Service, request: Request) -> Response:
     shown = documents
     if fields.max_tokens_per_doc is not None:
         shown = await _shortened(service, documents, fields.max_tokens_per_doc)
-    scores, readings = await _scored(reading, [(fields.query, one) for one in shown], fields.instruction)
+    scores, readings = await _scored(reading, [(query, one) for one in shown], fields.instruction)
     order = sorted(range(len(scores)), key=lambda index: (-scores[index], index))
     results: list[dict[str, Any]] = []
     for index in order[: fields.top_n or None]:
