@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -17,6 +18,8 @@ from noria.structured.wire import Filled
 _MAX_KEPT = 64  # compiled grammars
 _MAX_KEPT_TEXT = 2 << 20  # characters of them
 _WORD_BYTES = 4
+_SLOW_S = 0.1  # of a fill, after which the next looks at each sequence alone
+_MASK_LIMIT_S = 0.25  # of a processor, for one mask: everybody's step waits for it, and it takes milliseconds
 
 
 class Compiled:
@@ -60,6 +63,7 @@ class Matchers:
         self.compiled = Compiled(vocabulary)
         self._words = -(-vocabulary.vocab_size // 32)
         self._matchers: dict[str, LLMatcher] = {}
+        self._was_slow = False
         self._executor = LLExecutor(num_threads=max(1, min(8, (os.cpu_count() or 1) // 4)))
 
     def add(self, kind: str, text: str, outputs: Mapping[str, Sequence[int]]) -> None:
@@ -88,12 +92,29 @@ class Matchers:
                 errors[request_id] = fault_of(matcher)
             else:
                 asked.append((matcher, row))
-        if asked:
-            address = ctypes.addressof(ctypes.c_char.from_buffer(masks))
-            row_bytes = self._words * _WORD_BYTES
-            self._executor.unsafe_compute_mask_ptr(asked, address, row_bytes, len(news))
         ids = list(news)
+        too_slow = self._compute(asked, masks, len(news)) if asked else ()
+        errors |= {
+            ids[row]: f"a token of it takes more than {_MASK_LIMIT_S:g} s to decide" for row in too_slow
+        }
         for matcher, row in asked:
             if matcher.is_error():
                 errors[ids[row]] = fault_of(matcher)
         return Filled(bytes(masks), errors, tuple(unknown))
+
+    def _compute(self, asked: Sequence[tuple[LLMatcher, int]], masks: bytearray, num_rows: int) -> list[int]:
+        """Fill the rows of masks; those of sequences that take too long, which are looked for after a slow fill."""
+        address = ctypes.addressof(ctypes.c_char.from_buffer(masks))
+        row_bytes = self._words * _WORD_BYTES
+        started_s = time.monotonic()
+        too_slow = []
+        if self._was_slow:
+            for matcher, row in asked:
+                before_s = time.thread_time()  # a busy machine is no grammar's fault
+                matcher.unsafe_compute_mask_ptr(address + row * row_bytes, row_bytes)
+                if time.thread_time() - before_s > _MASK_LIMIT_S:
+                    too_slow.append(row)
+        else:
+            self._executor.unsafe_compute_mask_ptr(asked, address, row_bytes, num_rows)
+        self._was_slow = time.monotonic() - started_s > _SLOW_S
+        return too_slow
