@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from rich.console import RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -21,15 +22,17 @@ FIGURE_NAMES = {
     "itl": "ITL, all tokens pooled",
     "e2el": "end to end, from the send",
     "e2el_slo": "end to end, from the intended arrival",
-    "queue_wait": "wait in the engine's queue",
-    "send_lag": "send lag of the client",
+    "queue_wait": "wait, in the engine's queue",
+    "send_lag": "send lag, of the client",
 }
+_ANY_WIDTH = 1000
+_NARROW_NAMES = 17  # columns, beside figures of five digits in a terminal of 80
 _COLOURS = {True: ("green", "ok"), False: ("red", "no"), None: ("yellow", "?")}
 
 
 def render(report: Report) -> list[RenderableType]:
     """What to print, one after the other."""
-    parts: list[RenderableType] = [_times(report), _rates(report), _validity(report.checks)]
+    parts: list[RenderableType] = [_Times(report), _rates(report), _validity(report.checks)]
     if report.run.certificate is not None:
         colour = {"pass": "green", "fail": "red"}.get(report.run.certificate.verdict.value, "yellow")
         parts.append(Text(certificate_words(report), style=colour))
@@ -47,24 +50,36 @@ def window_words(report: Report) -> str:
     return words + f", {window.num_warm_up} requests of warm-up left out" * bool(window.num_warm_up)
 
 
-def _times(report: Report) -> Table:
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """The figures, with each interval on one line where the terminal has room, else broken between its ends."""
+
+    report: Report
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        wide = _times(self.report, is_narrow=False)
+        needed = console.measure(wide, options=options.update(max_width=_ANY_WIDTH)).maximum
+        yield wide if needed <= options.max_width else _times(self.report, is_narrow=True)
+
+
+def _times(report: Report, is_narrow: bool) -> Table:
     title = f"{report.run.facts.name}: {load_words(report)}"
     table = Table(title=title, caption=window_words(report), caption_justify="left")
-    table.add_column("")
-    for heading in ("mean", *(f"P{point}" for point in QUANTILES), "n", "n_eff"):
+    table.add_column("", width=_NARROW_NAMES if is_narrow else None)
+    for heading in ("mean", *(f"P{point}" for point in QUANTILES), "n\nn_eff"):
         table.add_column(heading, justify="right", no_wrap=True)
     for name, words in FIGURE_NAMES.items():
         if name in report.summary.figures:
-            table.add_row(words, *_cells(report.summary.figures[name]))
+            cells = _cells(report.summary.figures[name], ",\n" if is_narrow else ", ")
+            table.add_row(words.replace(", ", "\n", 1), *cells)
     return table
 
 
-def _cells(figure: Figure) -> list[str]:
+def _cells(figure: Figure, between: str) -> list[str]:
     intervals = [figure.mean, *(figure.quantiles[point] for point in QUANTILES)]
     return [
-        *(interval_ms(one).replace(" ", "\n", 1) for one in intervals),
-        str(figure.count),
-        f"{figure.num_effective:.0f}",
+        *(interval_ms(one).replace(" ", "\n", 1).replace(", ", between) for one in intervals),
+        f"{figure.count}\n{figure.num_effective:.0f}",
     ]
 
 

@@ -217,7 +217,7 @@ def _validate(calibration: Calibration, path: str, num_runs: int, console: Conso
 
 
 def _comparison(rows: Sequence[Comparison]) -> Table:
-    table = Table(title="a real run and its simulation, by the engine's own records")
+    table = Table(title="a real run and its simulation, by the engine's own records: seconds, tokens/s")
     table.add_column("")
     for heading in ("real", "simulated [5 %, 95 %]", "error"):
         table.add_column(heading, justify="right")
