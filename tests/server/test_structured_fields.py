@@ -98,5 +98,10 @@ def test_what_cannot_be_understood_is_refused_by_name(
     assert answer.json()["error"]["param"] == param
 
 
+def test_a_field_of_older_clients_is_refused_with_the_one_to_send_instead(server: Server) -> None:
+    answer = ask(server, CHAT, guided_regex="[0-9]")
+    assert 'Send `structured_outputs`: {"regex": ...}.' in answer.json()["error"]["message"]
+
+
 def test_a_response_says_what_form_it_was_asked_for(server: Server) -> None:
     assert ask(server, "/v1/responses", text={"format": FLAT}).json()["text"] == {"format": FLAT}

@@ -51,6 +51,15 @@ REFUSED_BY_OTHERS_UNLESS: Mapping[str, tuple[Any, ...]] = {
     "parallel_tool_calls": (None, True),
 }
 
+# What to send in place of what older clients know.
+_INSTEAD = {
+    f"guided_{old}": f' Send `structured_outputs`: {{"{new}": ...}}.'
+    for old, new in (
+        ("json", "json"), ("regex", "regex"), ("choice", "choice"), ("grammar", "grammar"),
+        ("json_object", "json_object"),
+    )
+} | {"functions": " Send `tools`.", "function_call": " Send `tool_choice`."}  # fmt: skip
+
 # Not refused beside a choice of "none": they are not shown to the model then. (Functions are tools' old name.)
 _CHOICE_OF = {"tools": "tool_choice", "functions": "function_call"}
 
@@ -91,7 +100,8 @@ def asks_for_nothing(value: Any) -> bool:
 
 
 def unsupported(name: str) -> ApiError:
-    return ApiError(f"This server does not support `{name}`.", param=name)
+    remedy = _INSTEAD.get(name, "")
+    return ApiError(f"This server does not support `{name}`.{remedy}", param=name)
 
 
 def _check_tool_choice(stated: Mapping[str, Any]) -> None:
