@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from noria.bench.exposition import sample_of
-from noria.bench.metrics import Window, deadline_miss_frac, find_window, summarise
+from noria.bench.metrics import Load, Window, deadline_miss_frac, find_window, summarise
 from noria.bench.outcome import Outcome, Status
 from noria.bench.slo import Slo, decided, parse_slo
 from noria.bench.steady import is_over_saturated, little, trend, warm_up_count
 from noria.bench.target import Sample
-from noria.bench.validity import are_valid, checks
+from noria.bench.validity import Check, are_valid, checks
 from noria.bench.vllm_json import vllm_fields
 from noria.config.errors import ConfigError
 
@@ -203,7 +203,7 @@ def test_nobody_is_judged_before_those_who_came_earlier() -> None:
 
 def found(run: list[Outcome], slo: Slo | None = None, is_fixed: bool = True) -> dict[str, bool | None]:
     limits = slo or Slo()
-    return {check.name: check.is_ok for check in checks(run, summarise(run, limits), limits, is_fixed)}
+    return {check.name: check.is_ok for check in checks(run, summarise(run, limits), limits, is_fixed, 0)}
 
 
 def test_a_client_that_is_late_is_said_and_a_wide_limit_allows_more() -> None:
@@ -217,11 +217,11 @@ def test_a_client_that_is_late_is_said_and_a_wide_limit_allows_more() -> None:
 
 def test_prompts_that_are_not_what_was_meant_make_a_run_invalid() -> None:
     run = [replace(one, sent_s=one.arrival_s, num_planned=9) for one in steady()]
-    told = checks(run, summarise(run, Slo()), Slo(), True)
+    told = checks(run, summarise(run, Slo()), Slo(), True, 0)
     assert not are_valid(told)
     assert "token_mismatch" in next(check.text for check in told if check.name == "prompt_tokens")
     right = [replace(one, num_planned=10) for one in run]
-    assert are_valid(checks(right, summarise(right, Slo()), Slo(), True))
+    assert are_valid(checks(right, summarise(right, Slo()), Slo(), True, 0))
     unknown = [replace(one, num_planned=None) for one in run]
     assert found(unknown)["prompt_tokens"] is None
 
@@ -256,3 +256,17 @@ def test_the_fields_of_vllm_are_by_its_definitions() -> None:
     assert fields["output_lens"] == [4, 4, 0]
     assert fields["itls"][2] == []
     assert fields["max_concurrent_requests"] == 2
+
+
+def test_a_cache_that_knew_prompts_before_the_run_is_told_with_what_to_do() -> None:
+    load = Load(0.1, 0.2, None, None, None, 0.98, None, 1.0, 0.0)
+    summary = replace(summarise(steady(), Slo()), load=load)
+
+    def told(sharing: float) -> Check:
+        return next(
+            one for one in checks(steady(), summary, Slo(), True, sharing) if one.name == "prefix_hits"
+        )
+
+    assert told(0.9).is_ok is True
+    assert told(0.5).is_ok is False
+    assert "--bench-seed" in told(0.5).text

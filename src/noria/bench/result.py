@@ -40,7 +40,8 @@ class Report:
 def make_report(run: RunResult, options: BenchOptions) -> Report:
     slo = parse_slo(options.load.slo)
     summary = summarise(run.outcomes, slo, run.samples, options.load.confidence)
-    found = checks(run.outcomes, summary, slo, options.target.ignore_eos)
+    sharing = run.workload["prefix_sharing_ratio"]
+    found = checks(run.outcomes, summary, slo, options.target.ignore_eos, sharing)
     asked = asked_of(options)
     fingerprint = {
         "client": {"noria": __version__, "machine": describe_machine()},

@@ -18,6 +18,7 @@ _LAG_SHARE = 0.01  # of the TTFT limit
 _LITTLE_ERROR = 0.05
 _TOKEN_ERROR = 0.01
 _MOST_PREEMPTED = 0.05
+_MOST_FOREIGN_HITS = 0.1  # share of prompt tokens found in the prefix cache beyond what the workload shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +31,14 @@ class Check:
     is_fatal: bool = False
 
 
-def checks(outcomes: Sequence[Outcome], summary: Summary, slo: Slo, is_fixed_output: bool) -> list[Check]:
-    """is_fixed_output: every answer was asked to have exactly its planned length."""
+def checks(
+    outcomes: Sequence[Outcome], summary: Summary, slo: Slo, is_fixed_output: bool, prefix_sharing: float
+) -> list[Check]:
+    """What speaks for and against the figures.
+
+    is_fixed_output: every answer was asked to have exactly its planned length. prefix_sharing: the share of
+    prompt tokens that an endless prefix cache would find if it began empty.
+    """
     ended = [one for one in outcomes if one.status is not Status.CUT]
     found = [
         _send_lag(ended, slo),
@@ -45,7 +52,20 @@ def checks(outcomes: Sequence[Outcome], summary: Summary, slo: Slo, is_fixed_out
         rate = summary.load.preempt_rate
         text = f"{rate:.1%} preemptions a request (warns above {_MOST_PREEMPTED:.0%})"
         found.append(Check("preemptions", rate <= _MOST_PREEMPTED, text))
+    if summary.load is not None and summary.load.prefix_hit_rate is not None:
+        found.append(_prefix_hits(summary.load.prefix_hit_rate, prefix_sharing))
     return found
+
+
+def _prefix_hits(rate: float, sharing: float) -> Check:
+    text = f"{rate:.1%} of prompt tokens were in the prefix cache, {sharing:.1%} are shared in the workload"
+    is_ok = rate <= sharing + _MOST_FOREIGN_HITS
+    if not is_ok:
+        text += (
+            ": the cache knew prompts before the run. Restart the server, or draw others by --bench-seed; "
+            "of short chats it may be the template"
+        )
+    return Check("prefix_hits", is_ok, text)
 
 
 def are_valid(found: Sequence[Check]) -> bool:
