@@ -110,9 +110,9 @@ def test_the_beta_client_is_answered_too(client: Anthropic) -> None:
         ({"max_tokens": -1}, anthropic.BadRequestError, "max_tokens"),
         ({"messages": [{"role": "user", "content": "word " * 3000}]}, anthropic.BadRequestError, "too long"),
         (
-            {"tools": [{"name": "f", "input_schema": {"type": "object"}}]},
+            {"tools": [{"name": "web_search", "type": "web_search_20250305"}]},
             anthropic.BadRequestError,
-            "`tools`",
+            "web_search",
         ),
     ],
 )

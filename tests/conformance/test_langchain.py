@@ -77,9 +77,3 @@ def test_too_long_a_prompt_is_known_for_what_it_is(served: Serving) -> None:
 def test_an_unknown_model_is_told(served: Serving) -> None:
     with pytest.raises(openai.NotFoundError, match="does not exist"):
         chat_model(served, model="gpt").invoke(QUESTION)
-
-
-def test_tools_are_refused_by_name(served: Serving) -> None:
-    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
-    with pytest.raises(openai.BadRequestError, match="`tools`"):
-        chat_model(served).bind(tools=[tool]).invoke(QUESTION)

@@ -195,7 +195,7 @@ def test_a_refused_chat_raises_the_clients_own_error(
         ({"model": "gpt"}, openai.NotFoundError),
         ({"previous_response_id": "resp_1"}, openai.NotFoundError),
         ({"input": "word " * 3000}, openai.BadRequestError),
-        ({"text": {"format": {"type": "json_object"}}}, openai.BadRequestError),
+        ({"text": {"format": {"type": "table"}}}, openai.BadRequestError),
     ],
 )
 def test_a_refused_response_raises_the_clients_own_error(

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from support_server import FakeEngine, Server, says, serving
+from noria.core.outputs import Delta
+from noria.engine.messages import EngineRequest, PoolRequest
+from support_pooling import ALL, made_of
+from support_server import FakeEngine, Server, says, served_model, serving
 
 # A page cannot tell which fields contradict each other, or what fits into the context together: a request that it
 # allows may well be refused. What it forbids must be, and nothing may be answered in a way that it does not name.
@@ -19,8 +22,13 @@ _UNCHECKED = "positive_data_acceptance"
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     options = {"max_n": 8, "enable_tokenizer_info_endpoint": True, "trust_request_chat_template": True}
-    with serving(FakeEngine(says("the wheel turns")), **options) as running:
+    with serving(FakeEngine(_answer), model=served_model(abilities=ALL), **options) as running:
         yield running
+
+
+def _answer(request: EngineRequest) -> list[Delta]:
+    """Text where text is asked for, and numbers where a prompt is only read."""
+    return made_of(request) if isinstance(request, PoolRequest) else list(says("the wheel turns")(request))
 
 
 @pytest.mark.timeout(240)

@@ -51,7 +51,7 @@ def control_routes(bridge: Bridge, peers: Peers) -> APIRouter:
         "/abort_requests",
         summary="End running requests of one's own with what they have",
         responses={200: {"model": AbortResponse}},
-        openapi_extra=describe_body(AbortRequest),
+        openapi_extra=describe_body(AbortRequest, is_required=False),
     )
     async def abort_requests(request: Request) -> Response:
         fields = await read_body(request, AbortRequest) if await request.body() else AbortRequest()

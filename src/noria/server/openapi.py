@@ -37,10 +37,10 @@ class ErrorReply(BaseModel):
     error: ErrorDetails
 
 
-def describe_body(model: type[BaseModel]) -> dict[str, Any]:
+def describe_body(model: type[BaseModel], is_required: bool = True) -> dict[str, Any]:
     """The OpenAPI operation members for a JSON body of this model."""
     schema = {"$ref": _REF.format(model=model.__name__)}
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+    return {"requestBody": {"required": is_required, "content": {"application/json": {"schema": schema}}}}
 
 
 def openapi_with(
