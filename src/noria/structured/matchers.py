@@ -102,7 +102,7 @@ class Matchers:
                 errors[ids[row]] = fault_of(matcher)
         return Filled(bytes(masks), errors, tuple(unknown))
 
-    def _compute(self, asked: Sequence[tuple[LLMatcher, int]], masks: bytearray, num_rows: int) -> list[int]:
+    def _compute(self, asked: list[tuple[LLMatcher, int]], masks: bytearray, num_rows: int) -> list[int]:
         """Fill the rows of masks; those of sequences that take too long, which are looked for after a slow fill."""
         address = ctypes.addressof(ctypes.c_char.from_buffer(masks))
         row_bytes = self._words * _WORD_BYTES

@@ -44,7 +44,7 @@ class InputFields(PoolingFields):
     """Texts or token ids as `input`, or a chat as `messages`: one of the two."""
 
     input: Annotated[Any, WithJsonSchema(PROMPT_SCHEMA)] = None
-    messages: Annotated[Any, WithJsonSchema(MESSAGES_SCHEMA)] = None
+    messages: Annotated[Any, WithJsonSchema({"anyOf": [MESSAGES_SCHEMA, {"type": "null"}]})] = None
     add_special_tokens: Switch | None = None
     add_generation_prompt: Switch | None = None
     chat_template_kwargs: dict[str, Any] | None = None
