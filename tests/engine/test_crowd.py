@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noria.config.engine import QueueConfig
-from noria.config.errors import OverloadError, Refusal
+from noria.config.errors import OverloadError, Refusal, RequestError
 from noria.config.tenant import Tenant
 from noria.core.outputs import Delta, FinishReason
 from noria.engine.crowd import LEAST_WORK, Crowd, Work
@@ -101,6 +101,8 @@ def test_through_any_mix_of_lives_who_looks_at_the_page_refuses_only_what_the_en
         exact = refusal(seen, seen.work_of(whole), timeout_s)
         try:
             intake.take(whole, 0.0)
+        except RequestError:
+            continue  # more than one of several keys may ever have waiting: refused for good, whoever looks first
         except OverloadError as error:
             # The page knows no quotas; what it refuses, the engine refuses in the same words.
             assert exact is None or (exact.reason, str(exact)) == (error.reason, str(error))

@@ -67,7 +67,7 @@ def test_any_other_setting_of_the_model_is_another_identity(field: str) -> None:
 
 @pytest.mark.parametrize("field", sorted({field.name for field in fields(EngineConfig)} - SHAPES_NOTHING))
 def test_any_other_setting_that_shapes_kv_is_another_identity(field: str) -> None:
-    value = replace(FILE.config, rms_norm_eps=1e-3) if field == "model" else OTHERS[field]
+    value = replace(FILE.config, norm_eps=1e-3) if field == "model" else OTHERS[field]
     assert identity(**{field: value}) != identity()
 
 
