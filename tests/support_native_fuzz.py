@@ -316,7 +316,10 @@ def samplers_choose_or_refuse(
     for request in chosen_for:
         if request is not None:
             attempt(request.adjust, logits[0] if len(logits) else logits)
-    bits, places = np.full((2, width), off, np.uint32), np.array((*rows % 3, *there), np.int32)[:count] - 1
+    bits, places = (
+        np.full((2, width), off % 2**32, np.uint32),
+        np.array((*rows % 3, *there), np.int32)[:count] - 1,
+    )
     for sample in (sampler.sample, sampler.sample_adjusted):
         attempt(sample, logits, there, chosen_for, bits, np.full(count, -1, np.int32), outcomes)
         attempt(sample, logits, there, chosen_for, bits, places, outcomes)

@@ -13,7 +13,15 @@ from noria.server.limits import Limits
 from noria.server.patience import Awaited, Timer, UnreadWatch
 
 _MIN_BYTES_PER_S = 1024  # of a body, once its time is over
+_SPARE_BYTES = (
+    1 << 16
+)  # behind an answer: what is on its way when a client hears that a small limit was passed
 _PATHLESS = {"path": ""}
+
+
+_SPARE_BYTES = (
+    1 << 16
+)  # behind an answer: what is on its way when a client hears that a small limit was passed
 
 
 class HeadersTooLarge(Exception):
@@ -25,7 +33,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     and a client that does not read.
 
     A body is taken in after its answer too, and dropped, since many a client reads only when it has sent all. What is
-    twice as long as a body may be ends with the connection.
+    more than twice as long as a body may be ends with the connection.
     """
 
     limits: ClassVar[Limits]
@@ -91,7 +99,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self.num_body_bytes += len(body)
         self.num_whole_body_bytes += len(body)
         super().on_body(body)
-        if self.cycle.response_complete and self.num_whole_body_bytes > 2 * self.limits.max_body_bytes:
+        most = 2 * self.limits.max_body_bytes + _SPARE_BYTES
+        if self.cycle.response_complete and self.num_whole_body_bytes > most:
             self.transport.close()
 
     def on_message_complete(self) -> None:
