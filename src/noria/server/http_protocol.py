@@ -13,15 +13,9 @@ from noria.server.limits import Limits
 from noria.server.patience import Awaited, Timer, UnreadWatch
 
 _MIN_BYTES_PER_S = 1024  # of a body, once its time is over
-_SPARE_BYTES = (
-    1 << 16
-)  # behind an answer: what is on its way when a client hears that a small limit was passed
+# Behind an answer: what is on its way when a client hears that a small limit was passed.
+_SPARE_BYTES = 1 << 16
 _PATHLESS = {"path": ""}
-
-
-_SPARE_BYTES = (
-    1 << 16
-)  # behind an answer: what is on its way when a client hears that a small limit was passed
 
 
 class HeadersTooLarge(Exception):
