@@ -94,7 +94,7 @@ def simple_model(decode_s: float = 0.002, token_s: float = 0.0003, fixed_s: floa
     """A step takes fixed_s, token_s a token, and decode_s a sampled one. Measured everywhere, without scatter."""
     none, much = StepFeatures(0, 0, 0, 0.0, 0), StepFeatures(10**6, 10**6, 10**6, 1e12, 10**9)
     return StepModel(
-        fixed_s, Ramp((0,), (token_s,)), Ramp((0,), (decode_s,)), 0.0, 0.0, 0.0, {}, Box(none, much)
+        fixed_s, Ramp((0,), (0.0,), token_s), Ramp((0,), (0.0,), decode_s), 0.0, 0.0, 0.0, {}, Box(none, much)
     )
 
 

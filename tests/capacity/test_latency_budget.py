@@ -28,8 +28,8 @@ def machine() -> StepModel:
     none, much = StepFeatures(0, 0, 0, 0.0, 0), StepFeatures(10**6, 10**6, 10**6, 1e12, 10**9)
     return StepModel(
         0.015,
-        Ramp((0,), (0.0008,)),
-        Ramp((0,), (0.0006,)),
+        Ramp((0,), (0.0,), 0.0008),
+        Ramp((0,), (0.0,), 0.0006),
         0.0,
         8e-8,
         8e-8,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from noria.config.benching import WorkloadOptions
 from noria.config.errors import ConfigError
@@ -17,7 +18,7 @@ _OTHERS = {"turns": "turns", "prefix_tokens": "prefix_tokens", "prefix_count": "
 def read_synthetic(text: str, options: WorkloadOptions) -> WorkloadOptions:
     """`options` with what `text` says over it. Raises ConfigError."""
     given = _pairs(text)
-    changes: dict[str, object] = {
+    changes: dict[str, Any] = {
         name: str(given[key]) if name == "turns" else given[key]
         for key, name in _OTHERS.items()
         if key in given
@@ -25,7 +26,7 @@ def read_synthetic(text: str, options: WorkloadOptions) -> WorkloadOptions:
     for length in _LENGTHS:
         if length in given:
             changes[length] = _length(length, given)
-    return replace(options, **changes)  # type: ignore[arg-type]
+    return replace(options, **changes)
 
 
 def _length(name: str, given: dict[str, int]) -> str:

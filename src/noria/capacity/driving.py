@@ -18,7 +18,7 @@ from noria.capacity.arrivals import Arrival
 from noria.capacity.replica import Outcome
 from noria.config.errors import ConfigError
 from noria.core.outputs import FinishReason
-from noria.engine.messages import StepRecord
+from noria.engine.messages import RequestRecord, StepRecord
 
 _CACHED_PIECES = 4096
 _MOST_TOKEN = 2**31
@@ -99,7 +99,6 @@ def _bench_outcome(one: Outcome, planned: Planned) -> BenchOutcome:
         if one.refusal is not None
         else _ENDS.get(one.finish or FinishReason.ERROR, Status.ERROR)
     )
-    is_begun = record is not None and record.first_scheduled_s is not None
     return BenchOutcome(
         index=planned.index,
         arrival_s=arrival.at_s,
@@ -113,12 +112,18 @@ def _bench_outcome(one: Outcome, planned: Planned) -> BenchOutcome:
         num_planned=arrival.num_prompt,
         num_asked=planned.num_output,
         num_cached=one.num_cached,
-        queue_wait_s=record.first_scheduled_s - record.accepted_s if is_begun else None,  # type: ignore[union-attr, operator]
+        queue_wait_s=_queue_wait_s(record),
         num_preemptions=record.num_preemptions if record is not None else None,
         error=one.refusal or "",
         session=planned.session,
         turn=planned.turn,
     )
+
+
+def _queue_wait_s(record: RequestRecord | None) -> float | None:
+    if record is None or record.first_scheduled_s is None:
+        return None
+    return record.first_scheduled_s - record.accepted_s
 
 
 def samples(steps: Sequence[StepRecord]) -> list[Sample]:

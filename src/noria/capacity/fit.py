@@ -12,10 +12,10 @@ from noria.capacity.features import StepFeatures, box_of
 from noria.capacity.step_model import (
     SAMPLED_KNOTS,
     TOKEN_KNOTS,
-    Ramp,
     Regime,
     StepModel,
     ramp_columns,
+    ramp_of,
 )
 from noria.config.errors import ConfigError
 
@@ -89,8 +89,8 @@ def learn(steps: Sequence[MeasuredStep]) -> StepModel:
     seq_s, chunk_pair_s, decode_pair_s = last.tolist()
     return StepModel(
         float(fixed[0]),
-        Ramp(token_knots, tuple(rises.tolist())),
-        Ramp(sampled_knots, tuple(sampled.tolist())),
+        ramp_of(token_knots, rises),
+        ramp_of(sampled_knots, sampled),
         seq_s,
         chunk_pair_s,
         decode_pair_s,

@@ -54,27 +54,30 @@ class Regime(str, Enum):
         return Regime.MIXED if features.decode_context else Regime.PREFILL
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Ramp:
-    """A function of a count that never falls: linear between knots, and beyond the last as before it.
+    """A function of a count that never falls: linear between knots, and beyond the last.
 
-    rises: what it gains from each knot to the next, and then by one more.
+    heights: at each knot. beyond: what it gains by one more than the last.
     """
 
     knots: tuple[int, ...]
-    rises: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        heights = np.cumsum((0.0, *self.rises[:-1])).tolist()
-        object.__setattr__(self, "_heights", heights)
+    heights: tuple[float, ...]
+    beyond: float
 
     def __call__(self, count: int) -> float:
         place = bisect_right(self.knots, count) - 1
-        heights: list[float] = self._heights  # type: ignore[attr-defined]
-        low = self.knots[place]
+        low, height = self.knots[place], self.heights[place]
         if place == len(self.knots) - 1:
-            return heights[place] + self.rises[place] * (count - low)
-        return heights[place] + self.rises[place] * (count - low) / (self.knots[place + 1] - low)
+            return height + self.beyond * (count - low)
+        rise = self.heights[place + 1] - height
+        return height + rise * (count - low) / (self.knots[place + 1] - low)
+
+
+def ramp_of(knots: Sequence[int], rises: np.ndarray) -> Ramp:
+    """rises: [len(knots)], what it gains from each knot to the next; the last: by one more than the last knot."""
+    heights = np.cumsum((0.0, *rises[:-1].tolist())).tolist()
+    return Ramp(tuple(knots), tuple(heights), float(rises[-1]))
 
 
 def ramp_columns(knots: Sequence[int], counts: np.ndarray) -> np.ndarray:
@@ -85,7 +88,7 @@ def ramp_columns(knots: Sequence[int], counts: np.ndarray) -> np.ndarray:
     return gone
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class StepModel:
     """Predicts the seconds from a step's start to the next one's, for one model, its settings and its machine.
 

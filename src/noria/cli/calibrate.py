@@ -12,15 +12,13 @@ from noria.cli.loading import load
 from noria.config.calibrating import CalibrateOptions
 from noria.config.engine import EngineConfig
 from noria.config.errors import ConfigError
+from noria.config.extras import require
 from noria.core.clock import MonotonicClock
 from noria.engine.messages import StepRecord
 
 
 def run(options: CalibrateOptions) -> int:
-    try:
-        import scipy  # noqa: F401 - found missing before minutes are spent
-    except ImportError:
-        raise ConfigError("noria calibrate needs SciPy: pip install 'noria[capacity]'") from None
+    require("scipy", "capacity", "noria calibrate")
     from noria.capacity.fit import MeasuredStep, fit_steps
     from noria.capacity.measured import measured_steps
     from noria.capacity.model_file import Calibration, check_writable, save

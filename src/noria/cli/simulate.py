@@ -8,16 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from noria.config.benching import BenchOptions
-from noria.config.engine import EngineConfig
-from noria.config.errors import ConfigError
-from noria.config.simulating import SimulateOptions
-
-try:
-    import scipy  # noqa: F401 - what reads step models learns them, too
-except ImportError:
-    raise ConfigError("noria simulate needs SciPy: pip install 'noria[capacity]'") from None
-
 import numpy as np
 from rich.console import Console
 from rich.progress import Progress
@@ -40,6 +30,9 @@ from noria.capacity.run_file import read_run
 from noria.capacity.simulate import Deployment, SimulatedRun, simulate
 from noria.capacity.validation import Comparison, validate
 from noria.capacity.what_if import with_changes
+from noria.config.benching import BenchOptions
+from noria.config.engine import EngineConfig
+from noria.config.simulating import SimulateOptions
 
 _WIDTH = 120  # of a table that is not shown on a terminal
 _MOST_FOREIGN = 0.01  # share of steps outside of what was measured, before figures are doubted

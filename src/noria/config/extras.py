@@ -8,6 +8,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from noria.config.errors import ConfigError
+
+
+def require(package: str, extra: str, wanted_by: str) -> None:
+    """Raise ConfigError, naming what to install, where a package is missing. extra: of Noria, that brings it."""
+    if importlib.util.find_spec(package) is None:
+        raise ConfigError(f"{wanted_by} needs {package}: pip install 'noria[{extra}]'")
+
 
 @dataclass(frozen=True, slots=True)
 class Plotly:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import (
@@ -18,6 +19,9 @@ from rich.progress import (
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 # Standard error: what is asked for goes to standard output.
 _console = Console(stderr=True)
@@ -54,29 +58,46 @@ def stage_bars() -> Iterator[Callable[[str, int, int], None]]:
         yield report
 
 
-class GenerationBar:
-    """A bar over outputs with the rates of prompt and output tokens."""
+class _CountingBar:
+    """A bar over so many things, with what is told of it beside."""
 
-    def __init__(self, num_outputs: int) -> None:
+    def __init__(self, title: str, total: int) -> None:
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[rates]}"),
+            TextColumn("{task.fields[told]}"),
             console=_console,
         )
-        self._task = self._progress.add_task("Outputs", total=num_outputs, rates="")
-        self._num_prompt_tokens = 0
-        self._num_output_tokens = 0
+        self._task = self._progress.add_task(title, total=total, told="")
 
-    def __enter__(self) -> GenerationBar:
+    def __enter__(self) -> Self:
         self._progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
+
+    def _advance(self, count: int) -> None:
+        self._progress.advance(self._task, count)
+
+    def _tell(self, words: str) -> None:
+        self._progress.update(self._task, told=words)
+
+    def _rate(self, num_tokens: int) -> str:
+        elapsed_s = max(self._progress.tasks[0].elapsed or 0.0, 1e-9)
+        return f"{num_tokens / elapsed_s:,.0f} tokens/s"
+
+
+class GenerationBar(_CountingBar):
+    """A bar over outputs with the rates of prompt and output tokens."""
+
+    def __init__(self, num_outputs: int) -> None:
+        super().__init__("Outputs", num_outputs)
+        self._num_prompt_tokens = 0
+        self._num_output_tokens = 0
 
     def count_tokens(self, num_output_tokens: int) -> None:
         self._num_output_tokens += num_output_tokens
@@ -85,46 +106,26 @@ class GenerationBar:
     def finish_output(self, num_prompt_tokens: int) -> None:
         """num_prompt_tokens: of the prompt, when this is its first output to end."""
         self._num_prompt_tokens += num_prompt_tokens
-        self._progress.advance(self._task)
+        self._advance(1)
         self._show()
 
     def _show(self) -> None:
-        elapsed_s = max(self._progress.tasks[0].elapsed or 0.0, 1e-9)
-        prompt, output = self._num_prompt_tokens / elapsed_s, self._num_output_tokens / elapsed_s
-        self._progress.update(
-            self._task, rates=f"prompt {prompt:,.0f} tokens/s, output {output:,.0f} tokens/s"
-        )
+        prompt, output = self._rate(self._num_prompt_tokens), self._rate(self._num_output_tokens)
+        self._tell(f"prompt {prompt}, output {output}")
 
 
-class ReadingBar:
+class ReadingBar(_CountingBar):
     """A bar over prompts that are read, with the rate of their tokens."""
 
     def __init__(self, num_prompts: int) -> None:
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[rate]}"),
-            console=_console,
-        )
-        self._task = self._progress.add_task("Prompts", total=num_prompts, rate="")
+        super().__init__("Prompts", num_prompts)
         self._num_tokens = 0
-
-    def __enter__(self) -> ReadingBar:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
 
     def finish(self, num_tokens: int, num_prompts: int) -> None:
         """num_tokens: of the prompts that were read."""
         self._num_tokens += num_tokens
-        self._progress.advance(self._task, num_prompts)
-        rate = self._num_tokens / max(self._progress.tasks[0].elapsed or 0.0, 1e-9)
-        self._progress.update(self._task, rate=f"{rate:,.0f} tokens/s")
+        self._advance(num_prompts)
+        self._tell(self._rate(self._num_tokens))
 
 
 def _bytes_columns() -> tuple[ProgressColumn, ...]:
