@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from noria.config.asked import EngineOptions
 from noria.config.footprint import Footprint
 from noria.config.hardware import Hardware
 from noria.config.model import ModelConfig, RopeConfig
+from noria.config.operating_point import (
+    OperatingPoint,
+    PointCertificate,
+    PointFigure,
+    PointFingerprint,
+    PointModel,
+    PointRate,
+    PointSlo,
+    PointWorkload,
+)
 from noria.config.parse import from_mapping
 from noria.config.resolve import resolve
 from noria.config.resolved import Resolved
@@ -32,6 +43,27 @@ def model(max_position: int = 8192) -> ModelConfig:
         norm_eps=1e-5,
         rope=RopeConfig(),
         tie_word_embeddings=True,
+    )
+
+
+def operating_point(**settings: Any) -> OperatingPoint:
+    """One with every entry filled. settings: None but max_num_seqs=32 unless stated."""
+    machine = {
+        "processor": "A Processor",
+        "cpus": 2,
+        "memory_bytes": 8 * GIB,
+        "system": "Linux",
+        "python": "3.10.1",
+    }
+    return OperatingPoint(
+        settings=settings or {"max_num_seqs": 32},
+        model=PointModel("tiny", "0123456789abcdef", {"Q8_0": 211, "F32": 61}),
+        slo=PointSlo(95.0, 1000.0, 100.0, "itl"),
+        rate=PointRate(3.1, 3.25, "itl", "smooth"),
+        certificate=PointCertificate("pass", 0.95, 0.95, 120, 100, 1, 2),
+        measured={"ttft_ms_p95": PointFigure(640.5, 600.0, 700.0), "output_throughput": PointFigure(190.0)},
+        workload=PointWorkload({"prompt_tokens": "128", "output_tokens": "32"}, "fedcba9876543210"),
+        fingerprint=PointFingerprint("0.5.0", machine, {"scheduler": {"max_num_seqs": 32}}),
     )
 
 
