@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 from noria.config.extras import plotly
+from noria.config.operating_point import write_operating_point
+from support_config import operating_point
 from support_serving import Serving, serving
 
 ENVIRONMENT = {**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "120"}
@@ -155,6 +157,21 @@ def test_a_diff_shows_what_changed_and_only_that(in_process: Path, tmp_path: Pat
     wrong = bench("config", "diff", in_process)
     assert wrong.returncode == 2
     assert "two directories" in wrong.stderr
+
+
+def test_a_diff_of_operating_points_shows_what_changed_and_only_that(tmp_path: Path) -> None:
+    before, after = str(tmp_path / "before.json"), str(tmp_path / "after.json")
+    write_operating_point(operating_point(max_num_seqs=32), before)
+    write_operating_point(operating_point(max_num_seqs=64), after)
+    assert bench("config", "diff", before, before).returncode == 0
+    changed = bench("config", "diff", before, after)
+    assert changed.returncode == 1
+    rows = [line for line in changed.stdout.splitlines() if "│" in line]
+    assert len(rows) == 1
+    assert [cell.strip() for cell in rows[0].strip("│").split("│")] == ["stated.max_num_seqs", "32", "64"]
+    broken = tmp_path / "broken.json"
+    broken.write_text(json.dumps({"format": 1, "settings": {}}))
+    assert "broken.json lacks 'model'" in bench("config", "diff", before, broken).stderr
 
 
 def test_a_runs_own_log_is_a_trace_that_gives_the_same_load_again(

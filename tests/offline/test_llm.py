@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from noria import LLM, ConfigError, ModelError, RequestError, SamplingParams
+from noria.config.operating_point import write_operating_point
 from noria.offline.bars import GenerationBar
+from support_config import operating_point
 from support_models import cached_checkpoint
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
@@ -281,3 +283,16 @@ def test_progress_of_nothing_is_no_error() -> None:
 
 def test_no_prompts_give_no_outputs(llm: LLM) -> None:
     assert generate(llm, []) == []
+
+
+def test_an_operating_point_sets_what_is_not_stated(
+    model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = str(tmp_path / "point.json")
+    write_operating_point(operating_point(max_num_seqs=5, max_model_len=128, max_num_queued_reqs=9), path)
+    stated = {"max_model_len": 256, "num_gpu_blocks_override": 64, "show_progress": False}
+    with LLM(model, operating_point=path, **stated) as llm:
+        scheduler = llm.resolved.config.scheduler
+    assert (scheduler.max_num_seqs, scheduler.max_model_len) == (5, 256)
+    [warning] = [record.message for record in caplog.records if "operating point" in record.message]
+    assert "was found elsewhere: here the model is" in warning

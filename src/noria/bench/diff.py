@@ -1,14 +1,15 @@
-"""What changed between two runs: their fingerprints, entry by entry."""
+"""What changed between two runs, or two operating points: their fingerprints, entry by entry."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from noria.config.errors import ConfigError
+from noria.config.operating_point import OperatingPoint, read_operating_point
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,16 +22,39 @@ class Change:
 
 
 def fingerprint_of(run: str) -> dict[str, Any]:
-    """Of a run's directory or result.json. Raises ConfigError."""
+    """Of a run's directory or result.json, or of an operating point. Raises ConfigError."""
     path = Path(run)
     path = path / "result.json" if path.is_dir() else path
     try:
         content = orjson.loads(path.read_bytes())
-        return dict(content["noria"]["fingerprint"])
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+    except orjson.JSONDecodeError as error:
+        raise ConfigError(
+            f"{path} is neither a result of noria bench nor an operating point: {error}"
+        ) from error
+    if isinstance(content, dict) and content.keys() >= {"format", "settings"}:
+        return _fingerprint_of_point(read_operating_point(str(path)))
+    try:
+        return dict(content["noria"]["fingerprint"])
+    except (KeyError, TypeError) as error:
         raise ConfigError(f"{path} is no result of noria bench: it has no fingerprint") from error
+
+
+def _fingerprint_of_point(point: OperatingPoint) -> dict[str, Any]:
+    """By the names that a run's has, as far as it has them."""
+    told = asdict(point)
+    return {
+        "client": {"machine": told["fingerprint"]["machine"]},
+        "engine": {"version": told["fingerprint"]["engine_version"]},
+        "model": told["model"],
+        "settings": told["fingerprint"]["settings"],
+        "stated": told["settings"],
+        "load": {key: told[key] for key in ("slo", "rate", "source")},
+        "workload": told["workload"],
+        "certificate": told["certificate"],
+        "measured": told["measured"],
+    }
 
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> list[Change]:

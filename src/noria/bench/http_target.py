@@ -244,8 +244,7 @@ async def _facts(client: HttpClient, card: dict[str, Any], options: TargetOption
         told = _json(info)
         fingerprint["settings"] = told.get("settings", told)
         fingerprint["model"] |= told.get("model") or {}
-        if "machine" in told:
-            fingerprint["machine"] = told["machine"]
+        fingerprint |= {key: told[key] for key in ("machine", "operating_point") if key in told}
     return TargetFacts(card["id"], card.get("max_model_len"), is_noria, fingerprint)
 
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from typing import Any
 
-from noria.config.hardware import probe_cpu, processor_name
+from noria.config.hardware import machine_facts
 
 
 def describe_machine() -> dict[str, Any]:
-    hardware = probe_cpu()
     return {
-        "processor": processor_name(),
-        "cpus": len(os.sched_getaffinity(0)),
-        "memory_bytes": hardware.total_memory_bytes,
+        **machine_facts(),
         "system": platform.platform(),
         "python": platform.python_version(),
     }

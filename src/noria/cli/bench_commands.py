@@ -117,19 +117,20 @@ BENCH = Group(
 _DIFF_EXAMPLES = """\
 examples:
   noria config diff runs/monday runs/tuesday
+  noria config diff old/operating_point.json operating_point.json
 """
 
 CONFIG = Group(
     name="config",
-    summary="compare the settings of two runs",
+    summary="compare the settings of two runs, or of two operating points",
     description="Look at the settings that measurements were made with.",
     examples=_DIFF_EXAMPLES,
     commands=(
         Command(
             name="config diff",
-            summary="what changed between two runs of noria bench",
-            description="Show what differs in the fingerprints of two runs: engine, model, settings, workload, load "
-            "and machine. Exit status 1 where something does.",
+            summary="what changed between two runs of noria bench, or between two operating points",
+            description="Show what differs in the fingerprints of two runs, or in two operating points: engine, model, "
+            "settings, workload, load and machine. Exit status 1 where something does.",
             examples=_DIFF_EXAMPLES,
             options=DiffCommandOptions,
             module="noria.cli.config_diff",

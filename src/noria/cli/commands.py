@@ -20,6 +20,7 @@ examples:
   noria serve                              the small default model, at http://127.0.0.1:8000/v1
   noria serve ./model.gguf --port 9000
   noria serve ./my-model --max-model-len 8k --kv-cache-memory 2GiB
+  noria serve --operating-point operating_point.json     the settings that noria tune found
   noria serve org/name --served-model-name small tiny --api-key "$KEY" --host 0.0.0.0
 
 ask it:

@@ -1,4 +1,4 @@
-"""`noria config diff`: what changed between two runs."""
+"""`noria config diff`: what changed between two runs, or two operating points."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from noria.config.errors import ConfigError
 def run(options: DiffCommandOptions) -> int:
     """Status 1 where something changed."""
     if len(options.runs.runs) != 2:
-        raise ConfigError(f"runs must be two directories of noria bench, got {len(options.runs.runs)}")
+        raise ConfigError(
+            f"runs must be two directories of noria bench or two operating points, got {len(options.runs.runs)}"
+        )
     before, after = (fingerprint_of(run) for run in options.runs.runs)
     found = changes(before, after)
     console = Console()

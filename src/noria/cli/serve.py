@@ -11,6 +11,7 @@ import signal
 import socket
 import time
 from functools import partial
+from typing import TYPE_CHECKING
 
 from noria.cli.run_directory import run_directory
 from noria.cli.supervisor import Role, Supervisor
@@ -21,12 +22,19 @@ from noria.engine.heartbeat import Heartbeat
 from noria.engine.remote.page import ApiState, EngineState, Page
 from noria.server.sockets import bind, check_certificates, release
 
+if TYPE_CHECKING:
+    from noria.config.point_in_force import PointInForce
+
 _KILL_AFTER = 2  # times the time after which an engine counts as hung
 _DRAIN_GRACE_S = 10.0  # beyond the time that requests get
 
 
+log = logging.getLogger("noria.supervisor")
+
+
 def run(options: ServeOptions) -> int:
     _open_log()
+    in_force = _operating_point(options)
     check_certificates(options.server.connections)
     if options.server.api_keys_file is not None:
         read_keys_file(options.server.api_keys_file)  # now, rather than in every process that needs it
@@ -36,11 +44,22 @@ def run(options: ServeOptions) -> int:
     try:
         with run_directory() as directory:
             page = Page(options.server.processes.api_server_count)
-            roles = [_engine_role(options, page, directory)]
+            roles = [_engine_role(options, in_force, page, directory)]
             roles += [_api_role(options, page, slot, directory, listener) for slot in range(page.num_apis)]
             return Supervisor(roles, options.server.shutdown_timeout + _DRAIN_GRACE_S).run()
     finally:
         release(listener, options.server)
+
+
+def _operating_point(options: ServeOptions) -> PointInForce | None:
+    if options.engine.point.operating_point is None:
+        return None
+    from noria.config.point_in_force import point_in_force
+
+    in_force = point_in_force(options)
+    assert in_force is not None
+    log.info(in_force.words())
+    return in_force
 
 
 def _open_log() -> None:
@@ -51,11 +70,11 @@ def _open_log() -> None:
         handler.setFormatter(logging.Formatter(LINE_HEAD + "%(name)s: %(message)s"))
 
 
-def _engine_role(options: ServeOptions, page: Page, directory: str) -> Role:
+def _engine_role(options: ServeOptions, in_force: PointInForce | None, page: Page, directory: str) -> Role:
     def work(orders: int) -> int:
         from noria.cli.serve_engine import serve_engine
 
-        return serve_engine(options, page, directory, orders)
+        return serve_engine(options, in_force, page, directory, orders)
 
     heartbeat = Heartbeat(lambda: page.stats(is_alive=True), time.monotonic)
     settings = options.server.processes

@@ -6,11 +6,11 @@ import logging
 import os
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from noria import __version__
 from noria.cli.starting import no_collections, share_interpreter
-from noria.config.report import late_rows, notices, render, startup_table
+from noria.config.report import Row, late_rows, notices, render, startup_table
 from noria.config.resolved import Resolved
 from noria.config.serving import ServeOptions
 from noria.engine.build import Engine, load_engine, start_engine
@@ -23,14 +23,22 @@ from noria.engine.remote.page import Page
 from noria.engine.run_log import RunLog
 from noria.offline.progress import bytes_progress
 
+if TYPE_CHECKING:
+    from noria.config.point_in_force import PointInForce
+
 log = logging.getLogger("noria.engine")
 
 _PREPARING_S = 20.0  # for the other processes to have imported what they need
 _LOOK_EVERY_S = 0.005
 
 
-def serve_engine(options: ServeOptions, page: Page, directory: str, orders: int) -> int:
-    """Load the model and serve it to the API processes of `page` until the descriptor `orders` says to end."""
+def serve_engine(
+    options: ServeOptions, in_force: PointInForce | None, page: Page, directory: str, orders: int
+) -> int:
+    """Load the model and serve it to the API processes of `page` until the descriptor `orders` says to end.
+
+    in_force: the operating point that is in the options.
+    """
     page.put_engine_pid(os.getpid())
     incarnation = page.engine().incarnation
     is_first = incarnation == 1  # one that takes another's place has nothing new to tell
@@ -41,9 +49,11 @@ def serve_engine(options: ServeOptions, page: Page, directory: str, orders: int)
 
         def settled(resolved: Resolved) -> None:
             if is_first:
-                _show(opened, resolved)
+                _show(opened, resolved, in_force)
             write_facts(engine_facts(opened, resolved, options.engine), directory, incarnation)
             identity.update(model_identity(opened))  # as long as the files are open
+            if is_first and in_force is not None:
+                _compare(in_force, identity)
             page.engine_is_settled()
 
         with bytes_progress("Loading weights", is_shown=sys.stderr.isatty()) as progress:
@@ -51,6 +61,8 @@ def serve_engine(options: ServeOptions, page: Page, directory: str, orders: int)
         _wait_for_quiet(page)
         engine = start_engine(loaded, options.queue, page.put_stats, page.put_crowd)
         fingerprint = {"model": identity, "settings": engine_settings(engine.resolved)}
+        if in_force is not None:
+            fingerprint["operating_point"] = in_force.about()
         write_fingerprint(fingerprint, directory, incarnation)
     if is_first:
         print(render(late_rows(engine.resolved), startup_table(engine.resolved)), file=sys.stderr)
@@ -64,12 +76,21 @@ def serve_engine(options: ServeOptions, page: Page, directory: str, orders: int)
     return 0
 
 
-def _show(opened: OpenedModel, resolved: Resolved) -> None:
+def _show(opened: OpenedModel, resolved: Resolved, in_force: PointInForce | None) -> None:
     """The start-up table, before weights are read."""
     print(f"Noria {__version__} with the model {opened.name}", file=sys.stderr)
-    print(render(startup_table(resolved)), file=sys.stderr)
+    rows = startup_table(resolved)
+    if in_force is not None:
+        rows.append(Row("operating point", in_force.point.hash, in_force.path))
+    print(render(rows), file=sys.stderr)
     for notice in notices(resolved):
         print(f"note: {notice}", file=sys.stderr)
+
+
+def _compare(in_force: PointInForce, identity: dict[str, Any]) -> None:
+    warning = in_force.warning_here(identity, __version__)
+    if warning is not None:
+        log.warning(warning)
 
 
 def _wait_for_quiet(page: Page) -> None:

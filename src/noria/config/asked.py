@@ -303,6 +303,25 @@ class RuleOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class PointOptions:
+    """Settings that were found for a load."""
+
+    TITLE: ClassVar[str] = "Operating point"
+
+    operating_point: str | None = option(
+        None,
+        "File with the settings that noria tune found to carry the most within limits. They hold where neither a flag "
+        "nor the environment nor --config says otherwise; what is otherwise here than where they were found is told at "
+        "start.",
+        PATH,
+        default_words="no operating point",
+    )
+
+    def __post_init__(self) -> None:
+        check_values(self)
+
+
+@dataclass(frozen=True, slots=True)
 class EngineOptions:
     """Everything asked of an engine. `from_mapping(EngineOptions, {...})` makes one from flat names."""
 
@@ -312,3 +331,4 @@ class EngineOptions:
     threads: ThreadOptions = field(default_factory=ThreadOptions)
     pooling: PoolingOptions = field(default_factory=PoolingOptions)
     rules: RuleOptions = field(default_factory=RuleOptions)
+    point: PointOptions = field(default_factory=PointOptions)

@@ -138,7 +138,7 @@ class RunsOptions:
 
     runs: tuple[str, ...] = option(
         (),
-        "The directories, or result.json files, of two runs.",
+        "The directories, or result.json files, of two runs; or two operating points.",
         PATH,
         several=Several.SPREAD,
         positional=True,

@@ -43,14 +43,16 @@ _INTRODUCTION = """\
 
 <!-- Written by `python -m noria.config.docs`; edit the fields in src/noria/config instead. -->
 
-Every setting has one name and four places to write it. The first that is used wins:
+Every setting has one name, and four places where it may stand. The first that is used wins:
 
 1. a flag: `--max-model-len 4096`
 2. an environment variable: `NORIA_MAX_MODEL_LEN=4096`; a setting that takes several values has them separated
    by commas
 3. a file, given by `--config FILE` or `NORIA_CONFIG`, in YAML or JSON: `max-model-len: 4096`; dashes or
    underscores
-4. the default
+4. an operating point, given by `--operating-point FILE`: settings that were found to carry a load
+   ([operating-point.md](operating-point.md))
+5. the default
 
 In Python the name is a keyword: `LLM(max_model_len=4096)`. A name that is not listed here is an error in all
 places but the environment, where other programs put names of their own. The server's settings belong to

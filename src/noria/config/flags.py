@@ -1,4 +1,4 @@
-"""Settings on the command line, over environment, over config file, over defaults."""
+"""Settings on the command line, over environment, over config file, over an operating point, over defaults."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ def add_positional(parser: argparse.ArgumentParser, cls: type) -> None:
 
 
 def from_namespace(cls: type[T], namespace: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> T:
-    """The options of what was parsed by flags of `add_flags`: flag > environment > config file > default.
+    """The options of what was parsed by flags of `add_flags`: flag > environment > config file > operating
+    point > default.
 
     Raises ConfigError for wrong values and for unknown keys in the config file.
     """
@@ -68,6 +69,10 @@ def from_namespace(cls: type[T], namespace: argparse.Namespace, environ: Mapping
         given.update(given_by_mapping(cls, read_config_file(path), path))
     given.update(given_by_environment(cls, environ))
     given.update(_given_by_flags(cls, namespace))
+    if "operating_point" in given:
+        from noria.config.operating_point import over_operating_point  # seldom used
+
+        given = over_operating_point(cls, given)
     return build(cls, given)
 
 

@@ -64,6 +64,15 @@ def probe_cpu(
     )
 
 
+def machine_facts() -> dict[str, str | int]:
+    """What a machine's speed hangs on most."""
+    return {
+        "processor": processor_name(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "memory_bytes": probe_cpu().total_memory_bytes,
+    }
+
+
 def processor_name(root: Path = Path("/")) -> str:
     """As the kernel calls it; the architecture where it does not say."""
     try:

@@ -13,7 +13,7 @@ from typing import Any
 from noria.config.asked import EngineOptions
 from noria.config.errors import ConfigError
 from noria.config.option import Setting, settings_of
-from noria.config.parse import did_you_mean
+from noria.config.parse import Given, did_you_mean
 from noria.config.problems import refuse
 from noria.config.serving import QueueOptions
 from noria.config.strict_json import parse_json, read_record
@@ -151,6 +151,21 @@ def read_operating_point(path: str) -> OperatingPoint:
         raise ConfigError(f"{path} is no operating point; {_AGAIN}")
     point = read_record(OperatingPoint, content, path)
     return replace(point, settings=read_settings(point.settings, path))
+
+
+def over_operating_point(cls: type, given: Mapping[str, Given]) -> dict[str, Given]:
+    """What was given for a group of options, over the operating point that is given among it.
+
+    Settings of the point that the group has not are left out. Raises ConfigError as reading the point does.
+    """
+    known = {setting.name: setting for setting in settings_of(cls)}
+    stated = given.get("operating_point")
+    if stated is None or stated.raw is None:
+        return dict(given)
+    path = known["operating_point"].read(stated.raw, stated.where)
+    settings = read_operating_point(path).settings
+    under = {name: Given(value, f"{name} (in {path})") for name, value in settings.items() if name in known}
+    return {**under, **given}
 
 
 def write_operating_point(point: OperatingPoint, path: str) -> None:

@@ -10,13 +10,17 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from noria import __version__
 from noria.config.asked import EngineOptions
-from noria.config.parse import from_mapping
+from noria.config.operating_point import over_operating_point
+from noria.config.parse import build, given_by_mapping
+from noria.config.point_in_force import point_in_force
 from noria.config.report import notices
 from noria.config.resolved import Resolved
 from noria.config.settle_abilities import settle_abilities
 from noria.core.acceptance import max_known_tokens
 from noria.engine.build import load_engine, start_engine
+from noria.engine.fingerprint import model_identity
 from noria.engine.opening import open_model
 from noria.engine.trace import chrome_trace
 from noria.offline.job import Job, News
@@ -70,7 +74,8 @@ class LLM:
         self, model: str | PathLike[str] | None = None, *, show_progress: bool = True, **settings: Any
     ) -> None:
         given = settings if model is None else {**settings, "model": str(model)}
-        self._start(from_mapping(EngineOptions, given), show_progress)
+        read = given_by_mapping(EngineOptions, given)
+        self._start(build(EngineOptions, over_operating_point(EngineOptions, read)), show_progress)
 
     @classmethod
     def from_options(cls, options: EngineOptions, show_progress: bool = True) -> LLM:
@@ -81,6 +86,9 @@ class LLM:
 
     def _start(self, options: EngineOptions, show_progress: bool) -> None:
         opened = open_model(options.model)
+        if in_force := point_in_force(options):
+            warning = in_force.warning_here(model_identity(opened), __version__)
+            logger.log(logging.WARNING if warning else logging.INFO, warning or in_force.words())
         abilities = settle_abilities(opened.checkpoint.config, options.pooling)
         self.name = opened.name
         self.tokenizer: Tokenizer = build_tokenizer(opened.tokenizer)

@@ -1,0 +1,105 @@
+"""What is told of an operating point at start."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noria.config.asked import EngineOptions
+from noria.config.hardware import machine_facts
+from noria.config.operating_point import over_operating_point, write_operating_point
+from noria.config.parse import build, given_by_mapping
+from noria.config.point_in_force import PointInForce, point_in_force
+from noria.config.serving import ServeOptions
+from support_config import operating_point
+
+MODEL = {"name": "tiny", "hash": "0123456789abcdef"}
+MACHINE = {"processor": "A Processor", "cpus": 2, "memory_bytes": 8 * 2**30}
+
+
+def in_force(path: Path, cls: type = ServeOptions, **stated: Any) -> PointInForce:
+    """Of a point of 32 sequences, steps of 256 tokens and a queue of 9 requests, with settings stated beside it."""
+    settings = {"max_num_seqs": 32, "max_num_batched_tokens": 256, "max_num_queued_reqs": 9}
+    write_operating_point(operating_point(**settings), str(path))
+    given = given_by_mapping(cls, {"operating_point": str(path), **stated})
+    found = point_in_force(build(cls, over_operating_point(cls, given)))
+    assert found is not None
+    return found
+
+
+def test_without_an_operating_point_none_is_in_force() -> None:
+    assert point_in_force(ServeOptions()) is None
+
+
+def test_what_holds_of_a_point_and_what_was_stated_otherwise_is_told_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "point.json"
+    told = in_force(path, max_num_batched_tokens=512, max_num_seqs=32).words()
+    assert told == (
+        f"operating point {path} (3.1 requests/s with P95 of TTFT <= 1000 ms and ITL <= 100 ms) sets max_num_seqs 32, "
+        f"max_num_queued_reqs 9; stated otherwise: max_num_batched_tokens 512 (256 in it)"
+    )
+
+
+def test_a_server_tells_which_point_is_in_force(tmp_path: Path) -> None:
+    path = tmp_path / "point.json"
+    found = in_force(path, max_num_seqs=8)
+    assert found.about() == {
+        "file": str(path),
+        "hash": found.point.hash,
+        "rate": 3.1,
+        "settings": {"max_num_batched_tokens": 256, "max_num_queued_reqs": 9},
+        "departures": {"max_num_seqs": 8},
+    }
+
+
+def test_an_engine_without_a_queue_leaves_the_settings_of_the_queue_alone(tmp_path: Path) -> None:
+    found = in_force(tmp_path / "point.json", EngineOptions)
+    assert found.settings == {"max_num_seqs": 32, "max_num_batched_tokens": 256}
+    assert found.departures == {}
+
+
+def test_where_it_was_found_nothing_is_warned_of(tmp_path: Path) -> None:
+    found = in_force(tmp_path / "point.json")
+    assert found.warning(MODEL, "0.5.0", MACHINE) is None
+    a_kernel_later = MACHINE | {"memory_bytes": 8 * 2**30 - 50 * 2**20}
+    assert found.warning(MODEL, "0.5.0", a_kernel_later) is None
+
+
+@pytest.mark.parametrize(
+    ("model", "version", "machine", "words"),
+    [
+        ({"name": "big", "hash": "ff"}, "0.5.0", {}, "the model is big (ff), not tiny (0123456789abcdef)"),
+        (MODEL, "0.6.0", {}, "the version is 0.6.0, not 0.5.0"),
+        (MODEL, "0.5.0", {"processor": "Another"}, "processor is Another, not A Processor"),
+        (MODEL, "0.5.0", {"cpus": 4}, "cpus is 4, not 2"),
+        (MODEL, "0.5.0", {"memory_bytes": 2**32}, "memory_bytes is 4294967296, not 8589934592"),
+    ],
+)
+def test_what_differs_is_warned_of_with_both_values(
+    model: dict[str, str], version: str, machine: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "point.json"
+    assert in_force(path).warning(model, version, MACHINE | machine) == (
+        f"the operating point {path} was found elsewhere: here {words}. Its settings hold, its rate and its limits "
+        f"need not: noria tune finds them anew"
+    )
+
+
+def test_everything_that_differs_comes_in_one_warning(tmp_path: Path) -> None:
+    told = in_force(tmp_path / "point.json").warning(
+        {"name": "big", "hash": "ff"}, "1", MACHINE | {"cpus": 8}
+    )
+    assert told is not None
+    assert told.count("; ") == 2
+
+
+def test_the_machine_here_is_the_machine_here(tmp_path: Path) -> None:
+    path = str(tmp_path / "point.json")
+    point = operating_point()
+    here = replace(point, fingerprint=replace(point.fingerprint, machine=machine_facts()))
+    write_operating_point(here, path)
+    found = PointInForce(path, here, {}, {})
+    assert found.warning_here(MODEL, "0.5.0") is None
