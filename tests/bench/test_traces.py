@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -100,6 +101,66 @@ def test_units_of_mooncake_can_be_stated(tmp_path: Path) -> None:
     assert trace.rows[-1].time_s == 3500
 
 
+def run_log(*lines: dict[str, Any]) -> str:
+    """As `noria serve --run-log` writes it: the settings, with blocks of 16 tokens, and these lines."""
+    head = {"type": "engine", "version": "1", "config": {"model": {}, "cache": {"block_size": 16}}}
+    return "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in (head, *lines))
+
+
+def ended(at_s: float, num_prompt: int, num_output: int, *digests: str) -> dict[str, Any]:
+    record = {"accepted_s": at_s, "num_prompt_tokens": num_prompt, "num_output_tokens": num_output}
+    return {"type": "ended", "record": record, "max_tokens": 99, "digests": digests}
+
+
+def test_a_run_log_is_a_trace_whose_prompts_share_the_blocks_that_they_shared(tmp_path: Path) -> None:
+    step = {"type": "step", "record": {"num_output_tokens": 7}}
+    # They end in another order than they came in; the third digest of the first is of its answer.
+    lines = [
+        ended(107.5, 40, 3, "a", "c"),
+        step,
+        ended(100.0, 35, 30, "a", "b", "d"),
+        ended(101.0, 16, 1, "a"),
+    ]
+    path = written(tmp_path, run_log(*lines))
+    assert sniff(path) == "run-log"
+    trace = read_trace(path, "run-log")
+    assert rows(trace) == [(0.0, 35, 30), (1.0, 16, 1), (7.5, 40, 3)]
+    first, second, third = ([(piece.name, piece.num_tokens) for piece in row.pieces] for row in trace.rows)
+    assert first == [("hash a", 16), ("hash b", 16), ("row 4", 3)]
+    assert second == [("hash a", 16)]
+    assert third == [("hash a", 16), ("hash c", 16), ("row 2", 8)]
+    assert dict(describe(trace))["shared prefixes"] == f"{32 / 91:.1%} of prompt tokens"
+
+
+def test_a_run_log_leaves_out_who_got_no_token(tmp_path: Path) -> None:
+    trace = read_trace(written(tmp_path, run_log(ended(1, 5, 0), ended(2, 5, 4))), "run-log")
+    assert (rows(trace), trace.num_left_out) == ([(0.0, 5, 4)], 1)
+
+
+def test_a_run_log_that_is_still_written_is_read_as_far_as_it_is_whole(tmp_path: Path) -> None:
+    whole, half = run_log(ended(1, 5, 4)), json.dumps(ended(2, 5, 4))
+    for length in range(len(half) + 1):
+        trace = read_trace(written(tmp_path, whole + half[:length]), "run-log")
+        assert rows(trace) == [(0.0, 5, 4)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (run_log({"type": "ended"}), "line 2: there is no 'record'"),
+        (run_log(ended(1, 5, 4), {"no": "type"}), "line 3: there is no 'type'"),
+        (run_log({"type": "ended", "record": [], "digests": []}), "line 2: list indices"),
+        ('{"type":"step"}\n', "line 1: a run log begins with the engine's settings"),
+        ('{"type":"engine","config":{}}\n', "line 1: there is no 'cache'"),
+        (run_log(), "holds no request"),
+        (run_log() + "nonsense\n", "line 2: "),
+    ],
+)
+def test_what_is_no_run_log_is_refused_with_the_line(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        read_trace(written(tmp_path, text), "run-log")
+
+
 @pytest.mark.parametrize("form", ["azure", "mooncake", "noria"])
 def test_what_is_written_reads_back_the_same(tmp_path: Path, form: str) -> None:
     trace = read_trace(written(tmp_path, MOONCAKE), "mooncake")
@@ -137,7 +198,7 @@ def test_what_is_no_such_trace_is_refused_with_the_line(
 
 
 def test_an_unknown_file_names_what_is_known(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="azure, burstgpt, mooncake, noria, sharegpt"):
+    with pytest.raises(ConfigError, match="azure, burstgpt, mooncake, noria, run-log, sharegpt"):
         sniff(written(tmp_path, "hello\n"))
     with pytest.raises(ConfigError, match="cannot be read"):
         sniff(str(tmp_path / "nowhere"))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from noria.bench.traces import read_trace, sniff
 from noria.capacity.replay import replay
 from noria.capacity.run_file import Run, read_run
 from noria.config.engine import SchedulingPolicy
@@ -87,3 +88,17 @@ def test_a_file_that_is_no_run_log_is_refused_with_its_line(tmp_path: Path) -> N
     path.write_bytes(b"")
     with pytest.raises(ConfigError, match="does not begin with an engine's settings"):
         read_run(path)
+
+
+def test_a_run_log_is_a_trace_of_every_request_that_got_a_token(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    told = [one.record for one in recorded(path, 5).ended.values()]
+    served = sorted((one for one in told if one.num_output_tokens), key=lambda one: one.accepted_s)
+    trace = read_trace(str(path), sniff(str(path)))
+    assert [(row.num_prompt, row.num_output) for row in trace.rows] == [
+        (one.num_prompt_tokens, one.num_output_tokens) for one in served
+    ]
+    assert [row.time_s for row in trace.rows] == [one.accepted_s - served[0].accepted_s for one in served]
+    assert trace.num_left_out == len(told) - len(served)
+    names = {piece.name for row in trace.rows for piece in row.pieces}
+    assert len(names) < sum(len(row.pieces) for row in trace.rows)  # stems are shared

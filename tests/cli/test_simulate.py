@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from noria.capacity.run_file import read_run
 from noria.cli.main import main
 from support_capacity import logged_client, run_random_load
 from support_engine import engine_config
@@ -90,3 +91,19 @@ def test_logs_of_different_settings_are_not_learnt_as_one(
     assert main(arguments) == 2
     assert "of other settings" in capsys.readouterr().err
     assert not (tmp_path / "m.json").exists()
+
+
+def test_a_log_is_a_load_to_simulate_at_its_own_instants(
+    model: Path, log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert main(["simulate", str(model), "--trace", str(log), "--runs", "1", "--out", str(out)]) == 0
+    capsys.readouterr()
+    assert main(["bench", "trace", str(log)]) == 0
+    assert "run-log" in capsys.readouterr().out
+    result = json.loads((out / "result.json").read_text())
+    workload = result["noria"]["fingerprint"]["workload"]
+    ended = [one.record for one in read_run(log).ended.values() if one.record.num_output_tokens]
+    assert (workload["kind"], workload["num_requests"]) == ("run-log", len(ended))
+    assert sorted(result["input_lens"]) == sorted(one.num_prompt_tokens for one in ended)
+    assert sum(result["output_lens"]) == sum(one.num_output_tokens for one in ended)

@@ -1,4 +1,4 @@
-"""Readers of public traces: instants, lengths, and what prompts share. Read by column names, not by positions.
+"""Readers of traces: instants, lengths, and what prompts share. Read by column names, not by positions.
 
 Texts are in none of them: prompts are made up to the recorded lengths, and share what their hashes say they shared.
 """
@@ -6,7 +6,7 @@ Texts are in none of them: prompts are made up to the recorded lengths, and shar
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -119,9 +119,14 @@ def _hashed(hash_ids: list[Any], num_prompt: int, block_size: int, number: int) 
             f"{len(hash_ids)} hash_ids cannot be a prompt of {num_prompt} tokens in blocks of {block_size}; "
             f"--trace-block-size says how many tokens a hash stands for"
         )
+    return _blocks(hash_ids, num_prompt, block_size, number)
+
+
+def _blocks(names: Sequence[object], num_prompt: int, block_size: int, number: int) -> tuple[Piece, ...]:
+    """A prompt in blocks with these names. What they do not cover is like nothing else."""
     pieces, left = [], num_prompt
-    for hash_id in hash_ids:
-        pieces.append(Piece(f"hash {hash_id}", min(block_size, left)))
+    for name in names:
+        pieces.append(Piece(f"hash {name}", min(block_size, left)))
         left -= pieces[-1].num_tokens
     if left:
         pieces.append(Piece(f"row {number}", left))
@@ -140,11 +145,36 @@ def _request_log(path: str, units: Units) -> Iterator[TraceRow]:
             )
 
 
+def _run_log(path: str, units: Units) -> Iterator[TraceRow]:
+    """What `noria serve --run-log` took down: every sequence that the engine accepted, as long as it became."""
+    block_size = None
+    for number, line in _lines(path):
+        if not line.endswith("\n"):
+            return  # the server is writing it, or ended in the middle of it
+        entry = _object(path, number, line)
+        with _line(path, number):
+            if block_size is None:
+                block_size = _block_size(entry)
+            elif entry["type"] == "ended":
+                record, digests = entry["record"], entry["digests"]
+                num_prompt = int(record["num_prompt_tokens"])
+                # Digests go on into the answer, which is another one when the trace is played.
+                pieces = _blocks(digests[: num_prompt // block_size], num_prompt, block_size, number)
+                yield TraceRow(float(record["accepted_s"]), pieces, int(record["num_output_tokens"]))
+
+
+def _block_size(entry: dict[str, Any]) -> int:
+    if entry["type"] != "engine":
+        raise ValueError("a run log begins with the engine's settings")
+    return int(entry["config"]["cache"]["block_size"])
+
+
 READERS: dict[str, Callable[[str, Units], Iterator[TraceRow]]] = {
     "azure": _azure,
     "burstgpt": _burstgpt,
     "mooncake": _mooncake,
     "noria": _request_log,
+    "run-log": _run_log,
 }
 
 
@@ -156,6 +186,7 @@ def sniff(path: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     for kind, words in (
+        ("run-log", ('{"type":"engine"',)),
         ("azure", ("ContextTokens",)),
         ("burstgpt", ("Request tokens",)),
         ("mooncake", ("hash_ids", "input_length")),
@@ -202,10 +233,15 @@ def _csv_rows(path: str, needed: tuple[str, ...]) -> Iterator[tuple[int, dict[st
 
 
 def _json_lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, line in _lines(path):
+        yield number, _object(path, number, line)
+
+
+def _lines(path: str) -> Iterator[tuple[int, str]]:
     with _opened(path) as file:
         for number, line in enumerate(file, 1):
             if line.strip():
-                yield number, _object(path, number, line)
+                yield number, line
 
 
 def _object(path: str, number: int, line: str) -> dict[str, Any]:

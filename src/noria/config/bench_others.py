@@ -18,7 +18,7 @@ class TraceFileOptions:
     trace_format: str = option(
         "auto",
         "What the file is; auto looks at its first line.",
-        choices=("auto", "azure", "burstgpt", "mooncake", "noria"),
+        choices=("auto", "azure", "burstgpt", "mooncake", "noria", "run-log"),
     )
     trace_block_size: int = option(512, "Tokens that one of Mooncake's hash_ids stands for.", WHOLE, low=1)
     trace_time_unit: float = option(

@@ -98,15 +98,16 @@ class WorkloadOptions:
     )
     trace: str | None = option(
         None,
-        "Requests of a file instead: Azure's CSV, BurstGPT's CSV, Mooncake's JSONL, ShareGPT's JSON, or the "
-        "requests.jsonl of a run. Instants in it are kept, unless --rate is stated.",
+        "Requests of a file instead: Azure's CSV, BurstGPT's CSV, Mooncake's JSONL, ShareGPT's JSON, the "
+        "requests.jsonl of a run, or what noria serve --run-log took down. Instants in it are kept, unless "
+        "--rate is stated.",
         PATH,
         default_words="made up",
     )
     trace_format: str = option(
         "auto",
         "What the file is; auto looks at its first line.",
-        choices=("auto", "azure", "burstgpt", "mooncake", "sharegpt", "noria"),
+        choices=("auto", "azure", "burstgpt", "mooncake", "sharegpt", "noria", "run-log"),
     )
     trace_block_size: int = option(512, "Tokens that one of Mooncake's hash_ids stands for.", WHOLE, low=1)
     trace_time_unit: float = option(
