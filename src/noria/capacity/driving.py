@@ -15,6 +15,7 @@ from noria.bench.pieces import Piece, Planned
 from noria.bench.play import Play
 from noria.bench.target import Sample
 from noria.capacity.arrivals import Arrival
+from noria.capacity.front import NO_FRONT, Front
 from noria.capacity.replica import Outcome
 from noria.config.errors import ConfigError
 from noria.core.outputs import FinishReason
@@ -33,8 +34,10 @@ _ENDS = {
 class Driver:
     """Says what arrives first, and what follows when something has ended, as the load generator would send it."""
 
-    def __init__(self, play: Play, seed: int) -> None:
-        """Raises ConfigError for a load whose lengths only a server knows, and for an open loop with a bound."""
+    def __init__(self, play: Play, seed: int, front: Front = NO_FRONT) -> None:
+        """front: what lies between the engine and the client, whose instants are the play's.
+
+        Raises ConfigError for a load whose lengths only a server knows, and for an open loop with a bound."""
         if any(request.num_prompt is None for request in play.requests):
             raise ConfigError(
                 "prompts that are texts have a length only for a tokenizer: simulate a trace of lengths"
@@ -45,6 +48,7 @@ class Driver:
             )
         self._play = play
         self._seed = seed
+        self._front = front
         self._waiting = deque(play.due)
         self._draws = lru_cache(maxsize=_CACHED_PIECES)(self._draw)
 
@@ -56,7 +60,7 @@ class Driver:
 
     def follow_up(self, outcome: Outcome) -> Iterable[Arrival]:
         index = int(outcome.arrival.request_id)
-        at_s = outcome.finished_s
+        at_s = outcome.finished_s + self._front.answer_s
         follower = self._play.followers.get(index)
         if follower is not None and outcome.refusal is None:
             at_s += self._play.requests[follower].pause_s
@@ -66,7 +70,7 @@ class Driver:
         return ()
 
     def _in_time(self, at_s: float, index: int) -> Iterable[Arrival]:
-        """Nothing is sent after the load's end."""
+        """at_s: when the client sends it; nothing is sent after the load's end."""
         if self._play.duration_s is not None and at_s >= self._play.duration_s:
             return ()
         return (self._arrival(at_s, index),)
@@ -76,6 +80,7 @@ class Driver:
         prompt = self._tokens(planned.pieces)
         answer = self._draws(f"answer to {index}", planned.num_output)
         tokens = tuple(np.concatenate([prompt, answer]).tolist())
+        at_s += self._front.way_in_s(len(prompt))
         return Arrival(str(index), at_s, tokens, len(prompt), planned.num_output)
 
     def _tokens(self, pieces: Sequence[Piece]) -> np.ndarray:
@@ -87,13 +92,16 @@ class Driver:
         return random.integers(1, _MOST_TOKEN, count)
 
 
-def bench_outcomes(outcomes: Sequence[Outcome], requests: Sequence[Planned]) -> list[BenchOutcome]:
-    """requests: the load's, by index."""
-    return [_bench_outcome(one, requests[int(one.arrival.request_id)]) for one in outcomes]
+def bench_outcomes(
+    outcomes: Sequence[Outcome], requests: Sequence[Planned], front: Front = NO_FRONT
+) -> list[BenchOutcome]:
+    """As the client sees them. requests: the load's, by index. front: as the driver's."""
+    return [_bench_outcome(one, requests[int(one.arrival.request_id)], front) for one in outcomes]
 
 
-def _bench_outcome(one: Outcome, planned: Planned) -> BenchOutcome:
+def _bench_outcome(one: Outcome, planned: Planned, front: Front) -> BenchOutcome:
     arrival, record = one.arrival, one.record
+    sent_s = arrival.at_s - front.way_in_s(arrival.num_prompt)
     status = (
         Status.REJECTED
         if one.refusal is not None
@@ -101,11 +109,11 @@ def _bench_outcome(one: Outcome, planned: Planned) -> BenchOutcome:
     )
     return BenchOutcome(
         index=planned.index,
-        arrival_s=arrival.at_s,
-        sent_s=arrival.at_s,
-        chunk_s=tuple(one.token_times_s),
+        arrival_s=sent_s,
+        sent_s=sent_s,
+        chunk_s=tuple(made_s + front.answer_s for made_s in one.token_times_s),
         chunk_tokens=(1,) * len(one.token_times_s),
-        end_s=one.finished_s,
+        end_s=one.finished_s + front.answer_s,
         status=status,
         num_prompt=arrival.num_prompt,
         num_output=len(one.token_times_s),

@@ -24,18 +24,25 @@ class StepFeatures(NamedTuple):
 
 
 def features_of(work: Iterable[Work]) -> StepFeatures:
-    num_tokens = num_sampled = num_seqs = decode_context = 0
+    num_tokens = num_sampled = num_singles = decode_context = num_chunks = 0
     chunk_context = 0.0
     for share in work:
-        num_new = share.num_new
-        num_tokens += num_new
         num_sampled += share.samples
-        num_seqs += 1
+        num_new = share.num_new
         if num_new == 1:
-            decode_context += share.num_computed + 1
+            num_singles += 1
+            decode_context += share.num_computed
         else:
+            num_chunks += 1
+            num_tokens += num_new
             chunk_context += num_new * (share.num_computed + num_new / 2)
-    return StepFeatures(num_tokens, num_sampled, num_seqs, chunk_context, decode_context)
+    return StepFeatures(
+        num_tokens + num_singles,
+        num_sampled,
+        num_singles + num_chunks,
+        chunk_context,
+        decode_context + num_singles,
+    )
 
 
 class Box(NamedTuple):

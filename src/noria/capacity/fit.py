@@ -17,6 +17,7 @@ from noria.capacity.step_model import (
     ramp_columns,
     ramp_of,
 )
+from noria.capacity.uncertainty import Rows, uncertainty
 from noria.config.errors import ConfigError
 
 MIN_STEPS = 30  # fewer say nothing
@@ -77,26 +78,27 @@ def learn(steps: Sequence[MeasuredStep]) -> StepModel:
     seconds = np.array([step.seconds for step in steps])
     token_knots, sampled_knots = _knots(TOKEN_KNOTS, features[:, 0]), _knots(SAMPLED_KNOTS, features[:, 1])
     columns = _columns(features, token_knots, sampled_knots)
-    coefficients = _solve(columns, seconds)
+    coefficients, weights = _solve(columns, seconds)
     residuals = np.log(seconds / (columns @ coefficients))
     regimes = [Regime.of(step.features) for step in steps]
     by_regime = {
         regime: tuple(residuals[[other is regime for other in regimes]].tolist()) for regime in Regime
     }
-    fixed, rises, sampled, last = np.split(
-        coefficients, np.cumsum([1, len(token_knots), len(sampled_knots)]).tolist()
-    )
-    seq_s, chunk_pair_s, decode_pair_s = last.tolist()
-    return StepModel(
-        float(fixed[0]),
-        ramp_of(token_knots, rises),
-        ramp_of(sampled_knots, sampled),
-        seq_s,
-        chunk_pair_s,
-        decode_pair_s,
+    unsure = uncertainty(Rows(columns / seconds[:, None], weights, seconds), coefficients)
+    none = np.zeros(len(token_knots)), np.zeros(len(sampled_knots))
+    empty = StepModel(
+        0.0,
+        ramp_of(token_knots, none[0]),
+        ramp_of(sampled_knots, none[1]),
+        0.0,
+        0.0,
+        0.0,
         by_regime,
         box_of([step.features for step in steps]),
+        tuple(tuple(refit) for refit in unsure.refits.tolist()),
+        unsure.drift,
     )
+    return empty.with_coefficients(coefficients.tolist())
 
 
 def _knots(knots: Sequence[int], counts: np.ndarray) -> tuple[int, ...]:
@@ -120,7 +122,8 @@ def _columns(features: np.ndarray, token_knots: Sequence[int], sampled_knots: Se
     )
 
 
-def _solve(columns: np.ndarray, seconds: np.ndarray) -> np.ndarray:
+def _solve(columns: np.ndarray, seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Coefficients, and the weights of the rows."""
     relative = columns / seconds[:, None]
     scale = np.maximum(np.abs(relative).max(axis=0), 1e-30)  # columns nobody has stay at zero
     relative /= scale
@@ -132,5 +135,4 @@ def _solve(columns: np.ndarray, seconds: np.ndarray) -> np.ndarray:
         errors = np.abs(relative @ found - 1)
         spread = max(_NORMAL * float(np.median(errors)), 1e-6)
         weights = np.minimum(1.0, _HUBER * spread / np.maximum(errors, 1e-12))
-    solved: np.ndarray = found / scale
-    return solved
+    return found / scale, weights

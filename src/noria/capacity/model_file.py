@@ -11,7 +11,7 @@ from noria.capacity.step_model import StepModel
 from noria.config.engine import EngineConfig
 from noria.config.errors import ConfigError
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ class SimRunner:
     def collect(self, pending: StepPlan, masks: object = None) -> StepResult:
         if pending.work:
             self._take_time(pending.work)
-        return StepResult(pending.step, tuple(self._sampled(work) for work in pending.work if work.samples))
+        return StepResult(pending.step, tuple([self._sampled(work) for work in pending.work if work.samples]))
 
     def shutdown(self) -> None:
         """There is nothing to stop."""

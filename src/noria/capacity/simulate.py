@@ -59,7 +59,8 @@ def simulate(
 ) -> SimulatedRun:
     """The same arguments give the same run.
 
-    arrivals: in any order. seed: of how step times scatter; None: they do not. follow_up: what arrives because
+    arrivals: in any order. seed: of how step times scatter, and, but for 0, of which of the step models that may be
+    true is taken; None: the likeliest, and they do not scatter. follow_up: what arrives because
     something ended: the next turn of a conversation, the next request of a closed loop.
     """
     return _Simulation(deployment, router or FewestRequests(), seed, keeps_steps, follow_up).run(arrivals)
@@ -76,7 +77,7 @@ class _Simulation:
         self._coming: list[tuple[float, int, Arrival]] = []  # a heap
         self._num_arrivals = 0
         self._outcomes: list[Outcome] = []
-        model = deployment.model
+        model = deployment.model if seed is None else deployment.model.drawn(seed)
         self._replicas = [
             Replica(deployment.config, model, _noise(model, seed, index), self._ended, index, keeps_steps)
             for index in range(deployment.num_replicas)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import random
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
@@ -73,6 +75,9 @@ class Ramp:
         rise = self.heights[place + 1] - height
         return height + rise * (count - low) / (self.knots[place + 1] - low)
 
+    def times(self, factor: float) -> Ramp:
+        return Ramp(self.knots, tuple(factor * height for height in self.heights), factor * self.beyond)
+
 
 def ramp_of(knots: Sequence[int], rises: np.ndarray) -> Ramp:
     """rises: [len(knots)], what it gains from each knot to the next; the last: by one more than the last knot."""
@@ -95,7 +100,8 @@ class StepModel:
     fixed_s: of every step. tokens, sampled: of that many rows. seq_s, chunk_pair_s, decode_pair_s: of a sequence, and
     of each earlier token that a token of a chunk, or a single one, attends to.
     residuals: by regime, logarithms of measured over predicted time in the order in which they were measured.
-    box: where it was measured.
+    box: where it was measured. refits: other coefficients that the measured steps allow as well, as in
+    `with_coefficients`. drift: standard deviation of the logarithm of the machine's speed from one time to another.
     """
 
     fixed_s: float
@@ -106,6 +112,8 @@ class StepModel:
     decode_pair_s: float
     residuals: dict[Regime, tuple[float, ...]]
     box: Box
+    refits: tuple[tuple[float, ...], ...] = ()
+    drift: float = 0.0
 
     def seconds(self, features: StepFeatures) -> float:
         return (
@@ -115,4 +123,39 @@ class StepModel:
             + self.seq_s * features.num_seqs
             + self.chunk_pair_s * features.chunk_context
             + self.decode_pair_s * features.decode_context
+        )
+
+    def with_coefficients(self, coefficients: Sequence[float]) -> StepModel:
+        """Of fixed_s, the rises of tokens and of sampled from knot to knot and beyond, seq_s and both pair_s."""
+        num_tokens, num_sampled = len(self.tokens.knots), len(self.sampled.knots)
+        values = np.array(coefficients)
+        seq_s, chunk_pair_s, decode_pair_s = coefficients[1 + num_tokens + num_sampled :]
+        return replace(
+            self,
+            fixed_s=float(coefficients[0]),
+            tokens=ramp_of(self.tokens.knots, values[1 : 1 + num_tokens]),
+            sampled=ramp_of(self.sampled.knots, values[1 + num_tokens : 1 + num_tokens + num_sampled]),
+            seq_s=seq_s,
+            chunk_pair_s=chunk_pair_s,
+            decode_pair_s=decode_pair_s,
+        )
+
+    def drawn(self, seed: int) -> StepModel:
+        """One of those that may be the true one; of seed 0 the likeliest, which is this."""
+        if seed == 0:
+            return self
+        draw = random.Random(f"step model {seed}")
+        chosen = self.with_coefficients(draw.choice(self.refits)) if self.refits else self
+        return chosen.times(math.exp(draw.gauss(0.0, self.drift))) if self.drift else chosen
+
+    def times(self, factor: float) -> StepModel:
+        """Of a machine on which every step takes `factor` times as long."""
+        return replace(
+            self,
+            fixed_s=factor * self.fixed_s,
+            tokens=self.tokens.times(factor),
+            sampled=self.sampled.times(factor),
+            seq_s=factor * self.seq_s,
+            chunk_pair_s=factor * self.chunk_pair_s,
+            decode_pair_s=factor * self.decode_pair_s,
         )
