@@ -66,7 +66,7 @@ def submit(llm: LLM, name: str, asked: SamplingParams) -> tuple[Any, News]:
 def test_outputs_go_on_as_if_nothing_had_been_when_the_process_is_lost(
     llm: LLM, monkeypatch: pytest.MonkeyPatch, blow: signal.Signals
 ) -> None:
-    monkeypatch.setattr("noria.structured.grammars._FILL_LIMIT_S", 0.5)
+    monkeypatch.setattr("noria.structured.asking._FILL_LIMIT_S", 0.5)
     expected = texts(llm, [params(DIGITS)])
     before = pid_of(llm)
     verdict, news = submit(llm, "lost", params(DIGITS))

@@ -110,9 +110,9 @@ def test_a_channel_of_any_descriptor_tells_whether_there_is_news() -> None:
         assert ours.fileno() > 1024
         channel = wire.Channel(ours, wire.Filled)
         assert not channel.has_news(0.0)
-        wire.Channel(theirs, wire.Fill).send(wire.Filled(b"", {}, ()))
+        wire.Channel(theirs, wire.Fill).send(wire.Filled({}, ()))
         assert channel.has_news(10.0)
-        assert channel.receive() == wire.Filled(b"", {}, ())
+        assert channel.receive() == wire.Filled({}, ())
         channel.close()
         assert channel.has_news(0.0)  # `receive` tells that there will be none
     finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -18,31 +17,17 @@ from noria.sampling.params import SamplingParams
 from noria.sampling.token_masks import WORD_BITS, Masks, num_words
 from noria.structured import wire
 from noria.structured.api import grammar_of
+from noria.structured.asking import Answer, Asking, Followed
 from noria.structured.futures import all_of
 from noria.structured.preparing import Preparing
 
 if TYPE_CHECKING:
     from noria.engine.messages import EngineRequest
 
-log = logging.getLogger(__name__)
-
-_FILL_LIMIT_S = 3.0  # for an answer of the process, which takes milliseconds
 _STEP_LIMIT_S = (
     8.0  # for the masks of a step with whatever goes wrong: an engine that is silent for much longer is ended
 )
 _MAX_RESTARTS = 2  # of the process within a step
-
-
-class _Sequence:
-    """outputs: its tokens; the process knows the first num_told."""
-
-    __slots__ = ("grammar", "num_told", "outputs", "params")
-
-    def __init__(self, grammar: Grammar, params: SamplingParams) -> None:
-        self.grammar = grammar
-        self.params = params
-        self.outputs: list[int] = []
-        self.num_told = 0
 
 
 class GrammarConstraints:
@@ -60,8 +45,10 @@ class GrammarConstraints:
     ) -> None:
         self._preparing = Preparing(setup)
         self._num_words = num_words(vocab_size)
+        self._asking = Asking(self._preparing, self._num_words)
         self._eos_token_ids = tuple(i for i in eos_token_ids if 0 <= i < vocab_size)
-        self._sequences: dict[str, _Sequence] = {}  # added to on any thread, changed on the engine's
+        self._ending_ids = frozenset(self._eos_token_ids)
+        self._sequences: dict[str, Followed] = {}  # added to on any thread, changed on the engine's
 
     def prepare(self, requests: Sequence[EngineRequest]) -> Future[None]:
         if not self._eos_token_ids:
@@ -70,7 +57,7 @@ class GrammarConstraints:
         for request in requests:
             grammar, params = grammar_of(request), request.params
             if grammar is not None and isinstance(params, SamplingParams):
-                self._sequences[request.request_id] = _Sequence(grammar, params)
+                self._sequences[request.request_id] = Followed(grammar, params)
                 groups.setdefault(grammar, []).append(request.request_id)
         asked = [
             self._preparing.ask(grammar, dict.fromkeys(request_ids, ()))
@@ -86,10 +73,11 @@ class GrammarConstraints:
         failures: dict[str, str] = {}
         end_s = time.monotonic() + _STEP_LIMIT_S
         for _ in range(_MAX_RESTARTS + 1):
-            filled = self._fill(asked)
-            unknown = asked if filled is None else filled.unknown
-            if filled is not None and not unknown:
-                return self._masks(asked, filled, failures)
+            answer = self._asking.answer({one: self._sequences[one] for one in asked})
+            known = set() if answer is None else answer.known
+            unknown = [one for one in asked if one not in known]
+            if answer is not None and not unknown:
+                return self._masks(asked, answer, failures)
             failures |= self._restore(unknown, end_s)
             asked = [request_id for request_id in asked if request_id not in failures]
             if not asked:
@@ -98,10 +86,14 @@ class GrammarConstraints:
         return Masks(np.empty((0, self._num_words), dtype=np.uint32), {}, failures)
 
     def accept(self, result: StepResult) -> None:
+        going_on: dict[str, Followed] = {}
         for sampled in result.sampled:
             sequence = self._sequences.get(sampled.request_id)
             if sequence is not None:
                 sequence.outputs += sampled.token_ids
+                going_on[sampled.request_id] = sequence
+        if going_on:
+            self._asking.ask_ahead(going_on)
 
     def forget(self, request_ids: Sequence[str]) -> None:
         known = [one for one in request_ids if self._sequences.pop(one, None) is not None]
@@ -109,27 +101,6 @@ class GrammarConstraints:
 
     def shutdown(self) -> None:
         self._preparing.close()
-
-    def _fill(self, request_ids: Sequence[str]) -> wire.Filled | None:
-        """The process's answer; None when it is gone, or was ended because it did not answer."""
-        process = self._preparing.process
-        if process is None:
-            return None
-        sequences = {one: self._sequences[one] for one in request_ids}
-        news = {name: tuple(one.outputs[one.num_told :]) for name, one in sequences.items()}
-        try:
-            process.steps.send(wire.Fill(news))
-            if not process.steps.has_news(_FILL_LIMIT_S):
-                log.error("the grammar process does not answer and is ended")
-                self._preparing.end(process)
-                return None
-            filled: wire.Filled = process.steps.receive()
-        except (EOFError, OSError):
-            self._preparing.end(process)  # before anything is asked again: its other channel may not know yet
-            return None
-        for name, one in sequences.items():
-            one.num_told += len(news[name])
-        return filled
 
     def _restore(self, request_ids: Sequence[str], end_s: float) -> dict[str, str]:
         """Tell the process of sequences that it does not know; why it cannot be told of some by end_s."""
@@ -153,31 +124,30 @@ class GrammarConstraints:
             sequence.num_told = len(sequence.outputs)
         return errors
 
-    def _masks(self, request_ids: Sequence[str], filled: wire.Filled, failures: dict[str, str]) -> Masks:
-        bits = np.frombuffer(filled.masks, dtype=np.uint32).reshape(len(request_ids), self._num_words)
-        rows = {}
-        for row, request_id in enumerate(request_ids):
-            sequence = self._sequences[request_id]
-            error = filled.errors.get(request_id)
+    def _masks(self, request_ids: Sequence[str], answer: Answer, failures: dict[str, str]) -> Masks:
+        for request_id in request_ids:
+            error = answer.errors.get(request_id)
             if error is not None:
-                failures[request_id] = f"{sequence.grammar.field} cannot be followed any further: {error}"
-                continue
-            rows[request_id] = row
-            ending = self._withheld(sequence)
-            if ending:
-                bits = bits if bits.flags.writeable else bits.copy()
-                _withhold(bits[row], ending)
-        return Masks(bits, rows, failures, dict.fromkeys(rows, frozenset(self._eos_token_ids)))
+                field = self._sequences[request_id].grammar.field
+                failures[request_id] = f"{field} cannot be followed any further: {error}"
+        rows = {one: answer.rows[one] for one in request_ids if one in answer.rows}
+        bits = self._asking.bits(1 + max(rows.values(), default=0))
+        for request_id, row in rows.items():
+            _withhold(bits[row], self._withheld(self._sequences[request_id]))
+        return Masks(bits, rows, failures, dict.fromkeys(rows, self._ending_ids))
 
-    def _withheld(self, sequence: _Sequence) -> set[int]:
+    def _withheld(self, sequence: Followed) -> Sequence[int]:
         """The tokens that must not end the output now, if anything else may follow."""
         params = sequence.params
-        is_short = len(sequence.outputs) < params.min_tokens
-        ending = set(self._eos_token_ids) if params.ignore_eos or is_short else set()
-        return ending | set(params.stop_token_ids) if is_short else ending
+        if len(sequence.outputs) < params.min_tokens:
+            return (*self._eos_token_ids, *params.stop_token_ids)
+        return self._eos_token_ids if params.ignore_eos else ()
 
 
-def _withhold(row: np.ndarray, token_ids: set[int]) -> None:
+def _withhold(row: np.ndarray, token_ids: Sequence[int]) -> None:
+    """row: uint32 [words], changed in place. Most rows allow none of the tokens anyway."""
+    if not any(int(row[one // WORD_BITS]) >> (one % WORD_BITS) & 1 for one in token_ids):
+        return
     left = row.copy()
     for token_id in token_ids:
         left[token_id // WORD_BITS] &= ~np.uint32(1 << (token_id % WORD_BITS))

@@ -12,12 +12,14 @@ from concurrent.futures import Future
 
 from llguidance import LLExecutor, LLMatcher, LLTokenizer
 
+from noria.structured.mask_memory import MaskMemory
 from noria.structured.reading import GrammarFault, compile_grammar, fault_of
-from noria.structured.wire import Filled
+from noria.structured.wire import Fill, Filled
 
 _MAX_KEPT = 64  # compiled grammars
 _MAX_KEPT_TEXT = 2 << 20  # characters of them
 _WORD_BYTES = 4
+_MAX_THREADS = 8  # that make masks, where the machine has four times as many processors
 _SLOW_S = 0.1  # of a fill, after which the next looks at each sequence alone
 _MASK_LIMIT_S = 0.25  # of a processor, for one mask: everybody's step waits for it, and it takes milliseconds
 
@@ -61,10 +63,11 @@ class Matchers:
 
     def __init__(self, vocabulary: LLTokenizer) -> None:
         self.compiled = Compiled(vocabulary)
-        self._words = -(-vocabulary.vocab_size // 32)
+        self.row_bytes = -(-vocabulary.vocab_size // 32) * _WORD_BYTES
         self._matchers: dict[str, LLMatcher] = {}
         self._was_slow = False
-        self._executor = LLExecutor(num_threads=max(1, min(8, (os.cpu_count() or 1) // 4)))
+        num_threads = min(_MAX_THREADS, (os.cpu_count() or 1) // 4)
+        self._executor = LLExecutor(num_threads=num_threads) if num_threads > 1 else None
 
     def add(self, kind: str, text: str, outputs: Mapping[str, Sequence[int]]) -> None:
         """Sequences of a grammar. outputs: request id -> its tokens so far. Raises GrammarFault."""
@@ -78,43 +81,48 @@ class Matchers:
         for request_id in request_ids:
             self._matchers.pop(request_id, None)
 
-    def fill(self, news: Mapping[str, Sequence[int]]) -> Filled:
-        """news: request id -> its new tokens."""
-        masks = bytearray(len(news) * self._words * _WORD_BYTES)
+    def fill(self, asked: Fill, memory: MaskMemory) -> Filled:
+        """Follow the new tokens of some sequences, and fill their rows of memory."""
         errors: dict[str, str] = {}
         unknown: list[str] = []
-        asked: list[tuple[LLMatcher, int]] = []
-        for row, (request_id, tokens) in enumerate(news.items()):
+        going_on: list[tuple[LLMatcher, int]] = []
+        ids = list(asked.news)
+        for row, (request_id, tokens) in enumerate(asked.news.items()):
             matcher = self._matchers.get(request_id)
             if matcher is None:
                 unknown.append(request_id)
             elif tokens and not matcher.consume_tokens(list(tokens)):
                 errors[request_id] = fault_of(matcher)
             else:
-                asked.append((matcher, row))
-        ids = list(news)
-        too_slow = self._compute(asked, masks, len(news)) if asked else ()
-        errors |= {
-            ids[row]: f"a token of it takes more than {_MASK_LIMIT_S:g} s to decide" for row in too_slow
-        }
-        for matcher, row in asked:
+                going_on.append((matcher, row))
+        if going_on:
+            mapped = memory.rows(asked.first_row + len(ids))
+            start = ctypes.addressof(ctypes.c_char.from_buffer(mapped, asked.first_row * self.row_bytes))
+            errors |= {
+                ids[row]: f"a token of it takes more than {_MASK_LIMIT_S:g} s to decide"
+                for row in self._compute(going_on, start, len(ids))
+            }
+        for matcher, row in going_on:
             if matcher.is_error():
                 errors[ids[row]] = fault_of(matcher)
-        return Filled(bytes(masks), errors, tuple(unknown))
+        return Filled(errors, tuple(unknown))
 
-    def _compute(self, asked: list[tuple[LLMatcher, int]], masks: bytearray, num_rows: int) -> list[int]:
-        """Fill the rows of masks; those of sequences that take too long, which are looked for after a slow fill."""
-        address = ctypes.addressof(ctypes.c_char.from_buffer(masks))
-        row_bytes = self._words * _WORD_BYTES
-        started_s = time.monotonic()
+    def _compute(self, asked: list[tuple[LLMatcher, int]], start: int, num_rows: int) -> list[int]:
+        """Fill the rows from an address on; those of sequences that take too long, which are looked for where one
+        thread makes all masks, or after a slow fill.
+        """
+        if self._executor is not None and not self._was_slow:
+            started_s = time.monotonic()
+            self._executor.unsafe_compute_mask_ptr(asked, start, self.row_bytes, num_rows)
+            self._was_slow = time.monotonic() - started_s > _SLOW_S
+            return []
         too_slow = []
-        if self._was_slow:
-            for matcher, row in asked:
-                before_s = time.thread_time()  # a busy machine is no grammar's fault
-                matcher.unsafe_compute_mask_ptr(address + row * row_bytes, row_bytes)
-                if time.thread_time() - before_s > _MASK_LIMIT_S:
-                    too_slow.append(row)
-        else:
-            self._executor.unsafe_compute_mask_ptr(asked, address, row_bytes, num_rows)
-        self._was_slow = time.monotonic() - started_s > _SLOW_S
+        begun_s = before_s = time.thread_time()  # a busy machine is no grammar's fault
+        for matcher, row in asked:
+            matcher.unsafe_compute_mask_ptr(start + row * self.row_bytes, self.row_bytes)
+            now_s = time.thread_time()
+            if now_s - before_s > _MASK_LIMIT_S:
+                too_slow.append(row)
+            before_s = now_s
+        self._was_slow = before_s - begun_s > _SLOW_S
         return too_slow

@@ -6,6 +6,8 @@ a stranger's grammar does to it must not happen to the engine.
 
 from __future__ import annotations
 
+import gc
+import io
 import os
 import socket
 import sys
@@ -13,6 +15,7 @@ import threading
 import time
 
 from noria.structured import wire
+from noria.structured.mask_memory import MaskMemory
 from noria.structured.matchers import Matchers
 from noria.structured.reading import GrammarFault
 from noria.structured.vocabulary import build_vocabulary
@@ -98,27 +101,29 @@ class Preparer:
         self._channel.send(wire.Prepared(preparation.command.serial, error))
 
 
-def _fill_masks(matchers: Matchers, channel: wire.Channel) -> None:
+def _fill_masks(matchers: Matchers, channel: wire.Channel, memory: MaskMemory) -> None:
     """A fault here ends the process: the engine would wait for an answer."""
     try:
-        _answer_all(matchers, channel)
+        _answer_all(matchers, channel, memory)
     finally:
         os._exit(_BROKEN)
 
 
-def _answer_all(matchers: Matchers, channel: wire.Channel) -> None:
+def _answer_all(matchers: Matchers, channel: wire.Channel, memory: MaskMemory) -> None:
     while True:
         asked: wire.Fill = channel.receive()
-        channel.send(matchers.fill(asked.news))
+        channel.send(matchers.fill(asked, memory))
 
 
-def serve(control: wire.Channel, steps: wire.Channel) -> None:
+def serve(control: wire.Channel, steps: wire.Channel, masks: io.FileIO) -> None:
     """Until the engine is gone."""
     setup: wire.Setup = control.receive()
     vocabulary = build_vocabulary(build_tokenizer(setup.tokenizer), setup.vocab_size, setup.eos_token_ids)
     matchers = Matchers(vocabulary)
     preparer = Preparer(matchers, control)
-    threading.Thread(target=_fill_masks, args=(matchers, steps), daemon=True).start()
+    memory = MaskMemory(masks, matchers.row_bytes)
+    gc.freeze()  # what lives as long as the process is not looked through again and again
+    threading.Thread(target=_fill_masks, args=(matchers, steps, memory), daemon=True).start()
     while True:
         preparer.look()
         if not control.has_news(_LOOK_EVERY_S if preparer.is_busy else None):
@@ -131,10 +136,11 @@ def serve(control: wire.Channel, steps: wire.Channel) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """arguments: the descriptors of both sockets."""
-    control, steps = (socket.socket(fileno=int(descriptor)) for descriptor in arguments)
+    """arguments: the descriptors of both sockets, and of the masks."""
+    *sockets, masks = map(int, arguments)
+    control, steps = (socket.socket(fileno=descriptor) for descriptor in sockets)
     try:
-        serve(wire.Channel(control, wire.Command), wire.Channel(steps, wire.Fill))
+        serve(wire.Channel(control, wire.Command), wire.Channel(steps, wire.Fill), io.FileIO(masks, "r+"))
     except (EOFError, OSError):
         os._exit(0)  # the engine is gone; threads that hang are no reason to stay
 

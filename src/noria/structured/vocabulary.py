@@ -8,6 +8,9 @@ import llguidance
 
 from noria.tokenize.tokenizer import Tokenizer
 
+_MAX_KEPT = 4096  # texts whose tokens are remembered
+_MAX_KEPT_TEXT = 200  # characters of each
+
 
 class TokenBytes(llguidance.TokenizerWrapper):
     """What llguidance reads of a tokenizer.
@@ -23,10 +26,19 @@ class TokenBytes(llguidance.TokenizerWrapper):
         self.bos_token_id = tokenizer.bos_token_id
         self.tokens = [tokenizer.token_bytes(token_id) for token_id in range(vocab_size)]
         self.special_token_ids = sorted(i for i in tokenizer.special_ids if i < vocab_size)
+        self._kept: dict[bytes | str, list[int]] = {}
 
     def __call__(self, text: bytes | str) -> list[int]:
-        whole = text.decode(errors="replace") if isinstance(text, bytes) else text
-        return self._tokenizer.encode(whole, add_special_tokens=False)
+        """Asked at every step about what a grammar forces, which is the same names again and again."""
+        ids = self._kept.get(text)
+        if ids is None:
+            whole = text.decode(errors="replace") if isinstance(text, bytes) else text
+            ids = self._tokenizer.encode(whole, add_special_tokens=False)
+            if len(text) <= _MAX_KEPT_TEXT:
+                if len(self._kept) >= _MAX_KEPT:
+                    self._kept.clear()
+                self._kept[text] = ids
+        return ids
 
 
 def build_vocabulary(

@@ -1,4 +1,5 @@
 """What crosses between the engine and the process that reads grammars, in msgpack over two pairs of sockets.
+The masks themselves are in memory that both have (`structured.mask_memory`).
 
 engine                     grammar process
   control  -- Setup, Prepare, Forget -->     any thread of the engine's; answers come when they come
@@ -51,17 +52,20 @@ class Prepared(msgspec.Struct, frozen=True):
 
 
 class Fill(msgspec.Struct, frozen=True):
-    """What may these choose next? news: request id -> its tokens since it was last asked about."""
+    """What may these choose next? news: request id -> its tokens since it was last asked about.
 
+    first_row: of the shared memory, where the mask of the first of them goes, a bit a token; the others' follow.
+    """
+
+    first_row: int
     news: dict[str, tuple[int, ...]]
 
 
 class Filled(msgspec.Struct, frozen=True):
-    """masks: of each request in its order, a bit a token. It means nothing for those in errors, which cannot go on,
-    and in unknown, which nobody has prepared here.
+    """The rows are filled, but those of requests in errors, which cannot go on, and in unknown, which nobody has
+    prepared here: theirs mean nothing.
     """
 
-    masks: bytes
     errors: dict[str, str]
     unknown: tuple[str, ...]
 

@@ -1,0 +1,117 @@
+"""What the engine asks ahead of a step is what it would have asked in it."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import numpy as np
+import pytest
+from llguidance import LLTokenizer
+
+from noria.sampling.grammar import Grammar
+from noria.sampling.params import SamplingParams
+from noria.structured import wire
+from noria.structured.asking import Asking, Followed
+from noria.structured.mask_memory import MaskMemory, open_memory
+from noria.structured.matchers import Matchers
+
+GRAMMARS = {"a": "[ab]x*", "c": "[cd]y*", "e": "[ef]z*"}
+NUM_WORDS = 9  # of 257 tokens: every byte, and the end
+
+
+class Answering:
+    """A grammar process in this one: answers when it is waited for."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        self.memory = open_memory()
+        self.steps: Any = self
+        self.asked: list[wire.Fill] = []
+        self._ours, self._theirs = wire.Channel(ours, wire.Filled), wire.Channel(theirs, wire.Fill)
+        self._matchers = Matchers(LLTokenizer("byte"))
+        self._view = MaskMemory(self.memory, self._matchers.row_bytes)
+        for name, text in GRAMMARS.items():
+            self._matchers.add("regex", text, {name: ()})
+
+    def send(self, fill: wire.Fill) -> None:
+        self._ours.send(fill)
+
+    def has_news(self, timeout_s: float) -> bool:
+        self.asked.append(self._theirs.receive())
+        self._theirs.send(self._matchers.fill(self.asked[-1], self._view))
+        return True
+
+    def receive(self) -> Any:
+        return self._ours.receive()
+
+
+class Prepared:
+    """As much of structured.preparing as is asked here."""
+
+    def __init__(self) -> None:
+        self.process: Any = Answering()
+        self.ended: list[Any] = []
+
+    def end(self, process: Any) -> None:
+        self.ended.append(process)
+        self.process = None
+
+
+def followed(name: str) -> Followed:
+    return Followed(Grammar("regex", GRAMMARS[name]), SamplingParams())
+
+
+def allowed(asking: Asking, row: int) -> str:
+    bits = asking.bits(row + 1)[row].view(np.uint8)
+    return "".join(map(chr, np.flatnonzero(np.unpackbits(bits, bitorder="little")[:256])))
+
+
+@pytest.fixture
+def preparing() -> Prepared:
+    return Prepared()
+
+
+@pytest.fixture
+def asking(preparing: Any) -> Asking:
+    return Asking(preparing, NUM_WORDS)
+
+
+def test_who_joins_a_step_is_asked_about_behind_those_that_were_asked_about_ahead(
+    asking: Asking, preparing: Prepared
+) -> None:
+    a, c, e = map(followed, "ace")
+    assert asking.answer({"a": a, "c": c}).rows == {"a": 0, "c": 1}
+    for one, token in (a, "b"), (c, "d"):
+        one.outputs.append(ord(token))
+    asking.ask_ahead({"a": a, "c": c})
+    answer = asking.answer({"e": e, "c": c})
+    assert answer.rows == {"a": 0, "c": 1, "e": 2}
+    assert [allowed(asking, row) for row in range(3)] == ["x", "y", "ef"]
+    assert [list(fill.news) for fill in preparing.process.asked] == [["a", "c"], ["a", "c"], ["e"]]
+    assert (a.num_told, c.num_told, e.num_told) == (1, 1, 0)
+
+
+def test_what_was_asked_ahead_of_no_step_is_told_once(asking: Asking, preparing: Prepared) -> None:
+    a = followed("a")
+    for token in "bxx":
+        a.outputs.append(ord(token))
+        asking.ask_ahead({"a": a})
+    assert asking.answer({"a": a}).rows == {"a": 0}
+    assert [fill.news["a"] for fill in preparing.process.asked] == [(98,), (120,), (120,)]
+    assert allowed(asking, 0) == "x"
+
+
+def test_nothing_is_known_of_those_that_a_process_was_asked_about_before_it_was_replaced(
+    asking: Asking, preparing: Prepared
+) -> None:
+    a = followed("a")
+    lost = preparing.process
+    asking.ask_ahead({"a": a})
+    lost.has_news = lambda timeout_s: False
+    assert asking.answer({"a": a}) is None
+    assert preparing.ended == [lost]
+    assert asking.answer({"a": a}) is None  # there is no other yet
+    preparing.process = Answering()
+    assert asking.answer({"a": a}).rows == {"a": 0}
+    assert allowed(asking, 0) == "ab"
