@@ -88,16 +88,21 @@ def able() -> Iterator[Server]:
         yield server
 
 
+LOAD = {"endpoint-load-metrics-format": "JSON"}  # not for the doorway: the answer tells more
+
+
 @pytest.mark.parametrize("path", SPELLINGS)
-def test_a_refusal_is_the_same_whether_the_engine_gave_it_or_was_not_asked(able: Server, path: str) -> None:
+@pytest.mark.parametrize("others", [{}, LOAD], ids=["doorway", "app"])
+def test_a_refusal_is_the_same_whether_the_engine_gave_it_or_was_not_asked(
+    able: Server, path: str, others: dict[str, str]
+) -> None:
     server, body = able, {"model": "wheel", **(BODIES | READ_ONLY)[path]}
     answers, counted = [], []
     for is_early in (True, False):
         server.engine.crowd_inside = FULL if is_early else None
         server.engine.submit_error = None if is_early else OverloadError(REFUSED, Refusal.QUEUED_REQUESTS, 1)
         before = counts(server)
-        headers = {"X-Request-Id": "mine", "endpoint-load-metrics-format": "JSON"}
-        answer = server.client.post(path, json=body, headers=headers)
+        answer = server.client.post(path, json=body, headers={"X-Request-Id": "mine", **others})
         told = {name: value for name, value in answer.headers.items() if name != "date"}
         answers.append((answer.status_code, answer.json(), told))
         counted.append(added(server, before))

@@ -62,8 +62,10 @@ class Crowd:
     @property
     def is_waited_in(self) -> bool:
         """Whether a request can be refused at all: something would come before it."""
+        if self.num_queued > 0:
+            return True
         outlook = self.forecast.outlook(self._ahead(), LEAST_WORK.num_seqs, 0, 0.0)
-        return self.num_queued > 0 or (outlook is not None and outlook.wait_s > 0)
+        return outlook is not None and outlook.wait_s > 0
 
     def work_of(self, requests: Sequence[EngineRequest]) -> Work:
         """Of the sequences of one user's request, at least one. Raises RequestError as `max_known_tokens`."""

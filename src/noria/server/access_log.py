@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import MISSING, Field, fields
 from typing import Any
@@ -13,6 +15,8 @@ from noria.server.turn import TurnRequest
 from noria.tokenize.tokenizer import Tokenizer
 
 logger = logging.getLogger("noria.server")
+
+_TELL_EVERY_S = 1.0  # lines about refusals
 
 
 class PathFilter(logging.Filter):
@@ -28,6 +32,46 @@ class PathFilter(logging.Filter):
         if not isinstance(arguments, tuple) or len(arguments) < 3:
             return True
         return str(arguments[2]).partition("?")[0] not in self._paths
+
+
+class RefusalLines:
+    """Lines about refusals: the first like any request's, then one a second for all others, which tells how many.
+
+    For the event loop's thread.
+    """
+
+    def __init__(self) -> None:
+        self._log = logging.getLogger("uvicorn.access")
+        self._untold: Counter[tuple[str, str, int]] = Counter()
+        self._next: asyncio.TimerHandle | None = None
+
+    def add(self, client: str, path: str, http_version: str, status: int) -> None:
+        if self._next is not None:
+            self._untold[path, http_version, status] += 1
+            return
+        self._write(client, path, http_version, status)
+        self._wait()
+
+    def flush(self) -> None:
+        """Tell what has not been told."""
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+        untold, self._untold = self._untold, Counter()
+        for (path, http_version, status), num in untold.items():
+            self._write(f"{num} more", path, http_version, status)
+
+    def _wait(self) -> None:
+        self._next = asyncio.get_running_loop().call_later(_TELL_EVERY_S, self._tell)
+
+    def _tell(self) -> None:
+        is_burst = bool(self._untold)
+        self.flush()
+        if is_burst:
+            self._wait()
+
+    def _write(self, client: str, path: str, http_version: str, status: int) -> None:
+        self._log.info('%s - "%s %s HTTP/%s" %d', client, "POST", path, http_version, status)
 
 
 def _stated(params: Any) -> str:

@@ -20,10 +20,11 @@ from noria.config.errors import EngineError, OverloadError, PluginError, Request
 from noria.config.serving import ServerOptions
 from noria.engine.client import EngineClient
 from noria.engine.heartbeat import Heartbeat
-from noria.server.admission import AdmissionMiddleware
+from noria.server.admission import Admission, AdmissionMiddleware
 from noria.server.bridge import Bridge
 from noria.server.control_routes import AbortRequest, control_routes
 from noria.server.dashboard.routes import dashboard_routes
+from noria.server.doorway import Doorway, Sight
 from noria.server.engine_metrics import LEGACY_NAMES, EngineMetrics
 from noria.server.errors import ApiError, answer_error, answer_http_exception
 from noria.server.exporting import Traces, traces_of
@@ -73,6 +74,7 @@ class Switchboard:
     bridge: Bridge
     limits: Limits
     served: ServedModel
+    doorway: Doorway | None  # none where every request is to be read, or traced
 
 
 def create_app(
@@ -117,7 +119,9 @@ def create_app(
         redirect_slashes=False,
         openapi_url=None if options.connections.disable_fastapi_docs else "/openapi.json",
     )
-    app.state.switchboard = Switchboard(gate, bridge, limits, served)
+    admission, sight = Admission(client.crowd, watch, options.request_timeout), _sight(options, limits)
+    doorway = None if sight is None else Doorway(admission, keys, gate, http_metrics, sight)
+    app.state.switchboard = Switchboard(gate, bridge, limits, served, doorway)
     exposition = Exposition(*totals, ProcessMetrics(fleet.pids, fleet.process), refresh=refresh)
     app.include_router(probe_routes(watch, gate, exposition))
     app.include_router(model_routes(served))
@@ -127,10 +131,8 @@ def create_app(
     app.include_router(tokenization_routes(service))
     app.include_router(control_routes(bridge, fleet.peers))
     app.include_router(dashboard_routes(client, served, gate))
-    for kind in (ApiError, RequestError, OverloadError, PluginError, EngineError, RecursionError):
-        app.add_exception_handler(kind, answer_error)
-    app.add_exception_handler(HTTPException, answer_http_exception)
-    _report(app, options, client, watch, http_metrics)
+    _answer_errors(app)
+    _report(app, options, client, admission, http_metrics)
     _wrap(app, options, keys, limits, gate, http_metrics)
     traces.install(app)
     app.openapi = openapi_with(app, _BODIES, served.names)  # type: ignore[method-assign]
@@ -149,19 +151,28 @@ def _engine_metrics(client: EngineClient, served: ServedModel, options: ServerOp
     return metrics
 
 
+def _answer_errors(app: FastAPI) -> None:
+    for kind in (ApiError, RequestError, OverloadError, PluginError, EngineError, RecursionError):
+        app.add_exception_handler(kind, answer_error)
+    app.add_exception_handler(HTTPException, answer_http_exception)
+
+
 def _report(
-    app: FastAPI, options: ServerOptions, client: EngineClient, watch: Watch, http_metrics: HttpMetrics
+    app: FastAPI, options: ServerOptions, client: EngineClient, admission: Admission, metrics: HttpMetrics
 ) -> None:
     """What needs the engine's own numbers: refusing for it, and telling of its load."""
     if not options.logs.enable_log_requests:  # what is to be logged has to be read
-        app.add_middleware(
-            AdmissionMiddleware,
-            crowd=client.crowd,
-            watch=watch,
-            metrics=http_metrics,
-            default_timeout_s=options.request_timeout,
-        )
+        app.add_middleware(AdmissionMiddleware, admission=admission, metrics=metrics)
     app.add_middleware(LoadReportMiddleware, stats=client.stats)
+
+
+def _sight(options: ServerOptions, limits: Limits) -> Sight | None:
+    """None where every request is to be read, since it is logged, or traced."""
+    if options.logs.enable_log_requests or options.observing.otlp_traces_endpoint is not None:
+        return None
+    connections = options.connections
+    root_path = (connections.root_path or "").rstrip("/")
+    return Sight(root_path, bool(connections.allowed_origins), limits.max_body_bytes)
 
 
 def _wrap(

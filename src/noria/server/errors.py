@@ -121,8 +121,12 @@ def _partial(error: ApiError) -> dict[str, list[str]]:
 
 def speaks_anthropic(scope: Scope) -> bool:
     """Whether the request's route is one of the Messages protocol."""
-    path = scope["path"].removeprefix(scope.get("root_path", ""))
-    return bool(path == MESSAGES_PATH or path.startswith(f"{MESSAGES_PATH}/"))
+    return is_anthropic_path(scope["path"].removeprefix(scope.get("root_path", "")))
+
+
+def is_anthropic_path(path: str) -> bool:
+    """path: as routes are named."""
+    return path == MESSAGES_PATH or path.startswith(f"{MESSAGES_PATH}/")
 
 
 def _anthropic_overflow(error: ContextOverflow) -> str:

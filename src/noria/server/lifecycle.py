@@ -19,6 +19,7 @@ from noria.config.logs import LINE_HEAD, LogOptions
 from noria.config.serving import ServerOptions
 from noria.engine.orders import Order
 from noria.server.access_log import PathFilter
+from noria.server.doorway import guarded_http_protocol
 from noria.server.errors import unavailable
 from noria.server.http_protocol import bounded_http_protocol
 from noria.server.sockets import BACKLOG, address_of, check_certificates
@@ -74,6 +75,11 @@ class NoriaServer(uvicorn.Server):
             logger.info("listening on %s", address_of(listener, self._options.connections))
         self._on_listening()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        if self._switchboard.doorway is not None:
+            self._switchboard.doorway.lines.flush()
+
     async def _drain(self) -> None:
         switchboard = self._switchboard
         switchboard.gate.drain()
@@ -100,11 +106,11 @@ def make_server(
     """Raises ConfigError for certificates that cannot be served with."""
     connections = options.connections
     check_certificates(connections)
-    limits = app.state.switchboard.limits
+    limits, doorway = app.state.switchboard.limits, app.state.switchboard.doorway
     config = uvicorn.Config(
         app,
         loop="uvloop",
-        http=bounded_http_protocol(limits),
+        http=bounded_http_protocol(limits) if doorway is None else guarded_http_protocol(limits, doorway),
         ws="none",
         lifespan="on",
         log_config=_log_config(options.uvicorn_log_level, options.logs),

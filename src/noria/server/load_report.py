@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from noria.engine.messages import EngineStats
 from noria.server.middleware import HttpLayer
 
-_ASKED_BY = "endpoint-load-metrics-format"
+ASKED_BY = "endpoint-load-metrics-format"
 _ANSWER = "endpoint-load-metrics"
 
 
@@ -25,7 +25,7 @@ class LoadReportMiddleware(HttpLayer):
         self._stats = stats
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        form = Headers(scope=scope).get(_ASKED_BY, "").upper()
+        form = Headers(scope=scope).get(ASKED_BY, "").upper()
         if form not in ("TEXT", "JSON"):
             await self._app(scope, receive, send)
             return

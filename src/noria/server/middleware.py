@@ -6,9 +6,10 @@ Plain ASGI callables: they wrap `receive` and `send` and never hold a body or a 
 from __future__ import annotations
 
 import logging
+import os
+import random
 import re
 import time
-import uuid
 from abc import ABC, abstractmethod
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -26,7 +27,13 @@ logger = logging.getLogger("noria.server")
 # Routes that say how the server is; open without a key, answered while draining, not measured.
 PROBES = frozenset(("/health", "/ready", "/ping", "/version", "/metrics"))
 
+ARRIVED_S = "arrived_s"  # in a request's state: when it came, by the monotonic clock
+
 _CLIENT_GONE = 499  # in our own counts: the client left before it had an answer
+
+# Ids are to differ, not to be secret: asking the system for each would cost as much as the rest of a refusal.
+_ids = random.Random()
+os.register_at_fork(after_in_child=_ids.seed)
 
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
@@ -49,6 +56,11 @@ def stated_length(scope: Scope) -> int:
 def is_request_id(text: str) -> bool:
     """Whether a client's own request id is fit for headers and logs."""
     return _REQUEST_ID.fullmatch(text) is not None
+
+
+def new_request_id() -> str:
+    """32 hexadecimal digits, unlike any other."""
+    return f"{_ids.getrandbits(128):032x}"
 
 
 class HttpLayer(ABC):
@@ -95,8 +107,10 @@ class RequestIdMiddleware(HttpLayer):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         stated = Headers(scope=scope).get("x-request-id", "")
-        request_id = stated if is_request_id(stated) else uuid.uuid4().hex
-        scope.setdefault("state", {}).update(request_id=request_id, arrived_s=time.monotonic())
+        request_id = stated if is_request_id(stated) else new_request_id()
+        state = scope.setdefault("state", {})
+        state["request_id"] = request_id
+        state.setdefault(ARRIVED_S, time.monotonic())  # known where its body was waited for before
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":

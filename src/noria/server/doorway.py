@@ -1,0 +1,195 @@
+"""Refusals of the engine's, told by the HTTP protocol itself: nothing is set up for a request that is refused.
+
+Most of what comes under overload is refused, so what that costs decides how much of the machine is left for the rest.
+A plain request is looked at as soon as its body is there: see `Doorway.plain`. All others go on to the app, where
+`admission` refuses them by the same rules.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import orjson
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
+from uvicorn.protocols.utils import get_client_addr
+
+from noria.config.errors import OverloadError
+from noria.server.access_log import RefusalLines
+from noria.server.admission import MAX_PEEK_BYTES, Admission, Asking
+from noria.server.errors import (
+    ApiError,
+    anthropic_error,
+    is_anthropic_path,
+    openai_error,
+    overloaded,
+)
+from noria.server.gate import Gate
+from noria.server.http_metrics import HttpMetrics
+from noria.server.http_protocol import BoundedHttpProtocol
+from noria.server.keys import KeyRing
+from noria.server.limits import Limits
+from noria.server.load_report import ASKED_BY
+from noria.server.middleware import ARRIVED_S, is_request_id, new_request_id, stated_key
+from noria.server.protocol.asked import SPELLINGS
+from noria.server.terms import TIMEOUT_HEADER, time_of_header
+
+_TIMEOUT_HEADER = TIMEOUT_HEADER.encode()
+# A request with one of these is not plain: it waits to be asked for its body, says of no length how long it is, or
+# wants to be told more in its answer.
+_NOT_PLAIN = frozenset((b"expect", b"transfer-encoding", ASKED_BY.encode()))
+
+# (time to come back after, length, request id, other headers, body)
+_ANSWER = (
+    b"retry-after: %d\r\ncontent-length: %d\r\ncontent-type: application/json\r\nx-request-id: %b\r\n%b\r\n%b"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What the doorway may look at. root_path: of a proxy, or empty. is_shared: pages of other origins may ask."""
+
+    root_path: str
+    is_shared: bool
+    max_body_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """The head of a plain request. headers: the first of each name, in lower case. arrived_s: of time.monotonic."""
+
+    path: str
+    headers: Mapping[bytes, bytes]
+    arrived_s: float
+
+
+class Doorway:
+    """Refuses plain requests, with all that goes with it but the writing. For the event loop's thread."""
+
+    def __init__(
+        self, admission: Admission, keys: KeyRing, gate: Gate, metrics: HttpMetrics, sight: Sight
+    ) -> None:
+        self.gate = gate
+        self.lines = RefusalLines()
+        self._admission = admission
+        self._keys = keys
+        self._metrics = metrics
+        self._root_path = sight.root_path
+        self._max_body_bytes = min(MAX_PEEK_BYTES, sight.max_body_bytes)
+        self._not_plain = _NOT_PLAIN | ({b"origin"} if sight.is_shared else set())
+
+    def plain(self, scope: Any) -> Plain | None:
+        """A request that may be refused here: for the engine, with a short body of stated length."""
+        path = scope["path"]
+        if self._root_path and path.startswith(f"{self._root_path}/"):
+            path = path[len(self._root_path) :]
+        if path not in SPELLINGS or scope["method"] != "POST":
+            return None
+        headers = dict(reversed(scope["headers"]))
+        if not self._not_plain.isdisjoint(headers):
+            return None
+        if int(headers.get(b"content-length", b"0")) > self._max_body_bytes:
+            return None
+        return Plain(path, headers, time.monotonic())
+
+    def refusal(self, plain: Plain, body: bytes) -> OverloadError | None:
+        """Why it is refused. None for one that is the app's to answer, be it because its key is unknown."""
+        crowd = None if self.gate.is_draining else self._admission.crowd()
+        if crowd is None or not self._is_known(plain):
+            return None
+        stated = plain.headers.get(_TIMEOUT_HEADER)
+        try:
+            stated_s = time_of_header(None if stated is None else stated.decode("latin-1"))
+        except ApiError:
+            return None  # the app says what is wrong with it
+        asking = Asking(plain.path, stated_s, plain.arrived_s)
+        return self._admission.by_head(crowd, asking) or self._admission.by_body(crowd, asking, body)
+
+    def answer(self, refusal: OverloadError, plain: Plain, num_received: int) -> bytes:
+        """The answer from the headers on that only such answers have; it is counted as given."""
+        error = overloaded(refusal)
+        is_anthropic = is_anthropic_path(plain.path)
+        body = orjson.dumps(anthropic_error(error) if is_anthropic else openai_error(error))
+        name = _request_id(plain)
+        also = b"request-id: %b\r\n" % name if is_anthropic else b""
+        self._metrics.count_rejection(refusal.reason.value)
+        self._metrics.observe(
+            method="POST",
+            handler=plain.path,
+            status=error.status,
+            duration_s=time.monotonic() - plain.arrived_s,
+            request_bytes=num_received,
+            response_bytes=len(body),
+        )
+        return _ANSWER % (refusal.retry_after_s, len(body), name, also, body)
+
+    def _is_known(self, plain: Plain) -> bool:
+        if self._keys.is_empty:
+            return True
+        scope = {"path": plain.path, "headers": list(plain.headers.items())}
+        return self._keys.holder(stated_key(scope).encode("latin-1")) is not None
+
+
+def _request_id(plain: Plain) -> bytes:
+    stated = plain.headers.get(b"x-request-id", b"")
+    return stated if is_request_id(stated.decode("latin-1")) else new_request_id().encode()
+
+
+class GuardedHttpProtocol(BoundedHttpProtocol):
+    """Answers what its doorway refuses. A plain request is held until its body is there, counted as inside."""
+
+    doorway: ClassVar[Doorway]
+    held: tuple[RequestResponseCycle, Any, Plain] | None = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.held is not None:
+            self._let_go()
+        super().connection_lost(exc)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        # One that came while another was answered is the app's, and so is all from a client that leaves answers unread.
+        is_fresh = cycle.more_body and not self.flow.write_paused
+        plain = self.doorway.plain(cycle.scope) if is_fresh else None
+        if plain is None:
+            super()._start_asgi_task(cycle, app)
+            return
+        cycle.scope["state"][ARRIVED_S] = plain.arrived_s
+        self.held = (cycle, app, plain)
+        self.doorway.gate.enter()
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        if self.held is None:
+            return
+        cycle, app, plain = self._let_go()
+        refusal = self.doorway.refusal(plain, bytes(cycle.body))
+        if refusal is None:
+            super()._start_asgi_task(cycle, app)
+        else:
+            self._refuse(cycle, self.doorway.answer(refusal, plain, len(cycle.body)))
+
+    def _let_go(self) -> tuple[RequestResponseCycle, Any, Plain]:
+        assert self.held is not None, "nothing is held"
+        held, self.held = self.held, None
+        self.doorway.gate.leave()
+        return held
+
+    def _refuse(self, cycle: RequestResponseCycle, answer: bytes) -> None:
+        lines = [b"%b: %b\r\n" % header for header in self.server_state.default_headers]
+        if not cycle.keep_alive:
+            lines.append(b"connection: close\r\n")
+        self.transport.write(b"".join((STATUS_LINE[503], *lines, answer)))
+        cycle.response_started = cycle.response_complete = True
+        if self.access_log:
+            scope = cycle.scope
+            self.doorway.lines.add(get_client_addr(scope), scope["path"], scope["http_version"], 503)
+        if not cycle.keep_alive:
+            self.transport.close()
+        self.on_response_complete()
+
+
+def guarded_http_protocol(limits: Limits, doorway: Doorway) -> type[GuardedHttpProtocol]:
+    """A protocol class with these limits and this doorway."""
+    return type("LimitedHttpProtocol", (GuardedHttpProtocol,), {"limits": limits, "doorway": doorway})
