@@ -26,6 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.noria_server import HOST, noria_server
+from benchmarks.pictures import open_pyplot, save
 
 LOADS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0, 7.0, 10.0)
 QUICK_LOADS = (0.5, 1.0, 3.0, 10.0)
@@ -300,12 +301,7 @@ def table(series: Series) -> Table:
 
 
 def plot(series: Sequence[Series], capacity: float, deadline_s: float, path: Path) -> None:
-    import matplotlib  # (not among the dependencies: it is for this picture alone)
-
-    matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "noria"  # the same figures make the same file
-    from matplotlib import pyplot
-
+    pyplot = open_pyplot()
     figure, axes = pyplot.subplots(figsize=(7, 4))
     for one in series:
         loads, goodputs = [p.offered / capacity for p in one.points], [p.goodput for p in one.points]
@@ -320,8 +316,7 @@ def plot(series: Sequence[Series], capacity: float, deadline_s: float, path: Pat
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
     axes.legend()
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    save(figure, path)
 
 
 if __name__ == "__main__":
