@@ -8,7 +8,7 @@ from typing import Any
 from noria.config.engine import EngineConfig, QueueConfig
 from noria.config.tenant import ANYBODY, Tenant
 from noria.core.outputs import FinishReason
-from noria.engine.crowd import Crowd
+from noria.engine.crowd import Charged, Crowd
 from noria.engine.forecast import Forecast
 from noria.engine.intake import Intake
 from noria.engine.messages import GenerateRequest, RequestRecord, StepRecord
@@ -126,6 +126,7 @@ def crowd(
         256,
         True,
         Forecast(pace, **settled),
+        Charged(num_queued, num_queued_tokens),
     )
 
 

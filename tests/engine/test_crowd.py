@@ -12,7 +12,7 @@ from noria.config.engine import QueueConfig
 from noria.config.errors import OverloadError, Refusal, RequestError
 from noria.config.tenant import Tenant
 from noria.core.outputs import Delta, FinishReason
-from noria.engine.crowd import LEAST_WORK, Crowd, Work
+from noria.engine.crowd import LEAST_WORK, Charged, Crowd, Work
 from noria.engine.forecast import Forecast
 from noria.engine.intake import Intake
 from noria.engine.pace import Pace
@@ -30,6 +30,7 @@ CROWDS = st.builds(
     limits=st.builds(QueueConfig, _BOUNDS, _BOUNDS),
     max_model_len=st.just(256),
     shares_prompts=st.booleans(),
+    charged=st.builds(Charged, st.integers(0, 100), st.integers(0, 10_000)),
     forecast=st.builds(
         Forecast,
         _PACES,

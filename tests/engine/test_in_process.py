@@ -325,7 +325,8 @@ def test_what_the_queue_cannot_hold_is_refused_at_once_while_a_step_computes() -
     client = InProcessClient(loop_factory(config, runner), config)
     inbox = Inbox()
     try:
-        client.submit([request("a"), request("b")], inbox).result()
+        client.submit([request("a")], inbox).result()
+        client.submit([request("b")], inbox).result()
         assert runner.started.acquire(timeout=20)  # the first step is computing
         verdict = client.submit([request("c")], inbox)
         assert verdict.done()

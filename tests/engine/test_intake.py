@@ -86,7 +86,31 @@ def test_a_first_token_and_an_end_make_room() -> None:
 def test_what_is_larger_than_the_queue_is_taken_when_nothing_waits() -> None:
     intake = Intake(config(requests=2, tokens=50))
     intake.take([request(f"big{i}", 40) for i in range(10)], 0.0)
-    assert _refusal(intake, request("new"))
+    assert _refusal(intake, *[request(f"more{i}", 40) for i in range(10)])
+
+
+def test_a_body_of_many_texts_leaves_half_of_the_queue_to_others() -> None:
+    intake = Intake(config(requests=8, tokens=1000))
+    intake.take([request(f"text{i}", 400) for i in range(20)], 0.0)
+    for i in range(4):
+        intake.take([request(f"other{i}", 100)], 0.0)
+    refusal = _refusal(intake, request("one-more", 100))
+    assert refusal.reason is Refusal.QUEUED_REQUESTS
+    assert str(refusal) == "24 requests wait for their first token; this server queues 8."
+    # What does not count has to be read before anything of it makes room.
+    _start(intake, *[f"text{i}" for i in range(16)])
+    assert _refusal(intake, request("one-more", 100))
+    _start(intake, "text16")
+    intake.take([request("one-more", 100)], 0.0)
+    intake.check()
+
+
+def test_long_texts_of_one_body_leave_half_of_the_tokens_to_others() -> None:
+    intake = Intake(config(tokens=1000))
+    intake.take([request(f"text{i}", 400) for i in range(20)], 0.0)
+    intake.take([request("other", 500)], 0.0)
+    assert _refusal(intake, request("one-more", 1)).reason is Refusal.QUEUED_TOKENS
+    intake.check()
 
 
 def test_a_request_is_taken_whole_or_not_at_all() -> None:
@@ -101,12 +125,11 @@ def test_copies_of_a_prompt_count_once_as_tokens_where_they_share_its_cache() ->
     copies = [request(f"copy{i}", 40, n=5) for i in range(5)]
     shared = Intake(config(tokens=100))
     shared.take(copies, 0.0)
-    shared.take([request("fits", 60)], 0.0)
-    assert _refusal(shared, request("new", 1))
+    shared.take([request("fits", 51)], 0.0)
     cache = replace(config().cache, enable_prefix_caching=False)
     apart = Intake(replace(config(), cache=cache, queue=QueueConfig(None, 100)))
     apart.take(copies, 0.0)
-    assert _refusal(apart, request("new", 1)).reason is Refusal.QUEUED_TOKENS
+    assert _refusal(apart, request("new", 51)).reason is Refusal.QUEUED_TOKENS
 
 
 def test_the_time_to_come_back_after_is_what_the_queue_takes_to_make_room() -> None:

@@ -41,13 +41,28 @@ LEAST_WORK = Work(1, 1, math.inf)
 
 
 @dataclass(frozen=True, slots=True)
+class Charged:
+    """What is queued, as it counts for others: see `most_charged`."""
+
+    num_seqs: int
+    num_tokens: int
+
+
+def most_charged(limit: int | None) -> float:
+    """Of what one user's request has queued, as much counts against a limit of the queue. A body of a thousand texts,
+    let in when nothing waited, may take more than the queue holds; it leaves half of it to others all the same.
+    """
+    return math.inf if limit is None else max(1, limit // 2)
+
+
+@dataclass(frozen=True, slots=True)
 class Crowd:
     """What a request meets in an engine.
 
     num_queued, num_queued_tokens: sequences without a first token, and what is to be read of their prompts.
     num_live: all sequences inside; expected_output: tokens that they are expected to generate, all together.
     limits: of the queue. max_model_len: prompt and output together. shares_prompts: whether copies of a prompt are read
-    once.
+    once. charged: of what is queued, what counts against limits.
     """
 
     num_queued: int
@@ -58,6 +73,7 @@ class Crowd:
     max_model_len: int
     shares_prompts: bool
     forecast: Forecast
+    charged: Charged
 
     @property
     def is_waited_in(self) -> bool:
@@ -99,16 +115,12 @@ class Crowd:
         most_requests, most_tokens = self.limits.max_num_queued_reqs, self.limits.max_num_queued_tokens
         excess = excess_tokens = 0
         if most_requests is not None:
-            excess = self.num_queued + work.num_seqs - most_requests
+            excess = self.charged.num_seqs + work.num_seqs - most_requests
         if most_tokens is not None:
-            excess_tokens = self.num_queued_tokens + work.num_prompt_tokens - most_tokens
+            excess_tokens = self.charged.num_tokens + work.num_prompt_tokens - most_tokens
         if excess <= 0 and excess_tokens <= 0:
             return
-        room_s = self.forecast.room_s(
-            min(max(0, excess), self.num_queued),
-            min(max(0, excess_tokens), self.num_queued_tokens),
-            self._ahead(),
-        )
+        room_s = self._room_s(excess, excess_tokens)
         if excess > 0:
             text = (
                 f"{self.num_queued} requests wait for their first token; this server queues {most_requests}."
@@ -116,6 +128,16 @@ class Crowd:
             raise OverloadError(text, Refusal.QUEUED_REQUESTS, retry_after(room_s))
         text = f"{self.num_queued_tokens} prompt tokens wait to be read; this server queues {most_tokens}."
         raise OverloadError(text, Refusal.QUEUED_TOKENS, retry_after(room_s))
+
+    def _room_s(self, excess: int, excess_tokens: int) -> float:
+        """Until neither is too much any more; what is queued and does not count has to be read first."""
+        uncounted = self.num_queued - self.charged.num_seqs
+        uncounted_tokens = self.num_queued_tokens - self.charged.num_tokens
+        return self.forecast.room_s(
+            min(excess + uncounted, self.num_queued) if excess > 0 else 0,
+            min(excess_tokens + uncounted_tokens, self.num_queued_tokens) if excess_tokens > 0 else 0,
+            self._ahead(),
+        )
 
     def _check_deadline(self, work: Work, timeout_s: float) -> float:
         """Refuse a request that the queue makes late: what is ahead and its own work are foretold to take more than

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from noria.config.engine import EngineConfig
 from noria.config.tenant import Tenant
 from noria.core.outputs import Delta
-from noria.engine.crowd import Crowd
+from noria.engine.crowd import Charged, Crowd, most_charged
 from noria.engine.forecast import Forecaster
 from noria.engine.messages import EngineRequest, RequestRecord, StepRecord
 from noria.engine.quota import Quota
@@ -25,6 +25,8 @@ class _Group:
 
     tenant: Tenant
     num_open: int
+    num_queued: int = 0
+    queued_tokens: int = 0
 
 
 @dataclass(slots=True)
@@ -58,6 +60,7 @@ class Intake:
         self._entries: dict[str, _Entry] = {}
         self._num_queued = 0
         self._queued_tokens = 0
+        self._charged = Charged(0, 0)
         self._expected_output = 0.0  # of all entries
         self._quotas: dict[str, Quota] = {}
         self._tell()
@@ -128,6 +131,9 @@ class Intake:
         assert self._queued_tokens == tokens, f"{self._queued_tokens} queued tokens counted, {tokens} there"
         assert entries or self._expected_output == 0, f"{self._expected_output} tokens expected of nobody"
         groups = {id(entry.group): entry.group for entry in entries}.values()
+        charges = [self._charge_of(group) for group in groups]
+        charged = Charged(sum(one.num_seqs for one in charges), sum(one.num_tokens for one in charges))
+        assert self._charged == charged, f"{self._charged} charged, {charged} queued"
         for name, quota in self._quotas.items():
             num_queued = sum(entry.group.tenant.name == name for entry in queued)
             assert quota.num_queued == num_queued, (
@@ -148,6 +154,7 @@ class Intake:
             self._config.scheduler.max_model_len,
             self._config.cache.enable_prefix_caching,
             self._forecaster.forecast(),
+            self._charged,
         )
 
     def _tell(self) -> None:
@@ -156,16 +163,34 @@ class Intake:
 
     def _enter(self, request_id: str, entry: _Entry) -> None:
         self._entries[request_id] = entry
-        self._num_queued += 1
-        self._quotas[entry.group.tenant.name].num_queued += 1
-        self._queued_tokens += entry.num_prompt
+        self._queue(entry, 1)
         self._expected_output += entry.output
 
     def _leave_queue(self, entry: _Entry) -> None:
         entry.is_queued = False
-        self._num_queued -= 1
-        self._quotas[entry.group.tenant.name].num_queued -= 1
-        self._queued_tokens -= entry.num_prompt
+        self._queue(entry, -1)
+
+    def _queue(self, entry: _Entry, change: int) -> None:
+        """change: 1 for an entry that comes, -1 for one that has its first token, or ends before."""
+        group, num_tokens = entry.group, change * entry.num_prompt
+        before = self._charge_of(group)
+        group.num_queued += change
+        group.queued_tokens += num_tokens
+        self._num_queued += change
+        self._queued_tokens += num_tokens
+        self._quotas[group.tenant.name].num_queued += change
+        after, total = self._charge_of(group), self._charged
+        self._charged = Charged(
+            total.num_seqs + after.num_seqs - before.num_seqs,
+            total.num_tokens + after.num_tokens - before.num_tokens,
+        )
+
+    def _charge_of(self, group: _Group) -> Charged:
+        queue = self._config.queue
+        return Charged(
+            int(min(group.num_queued, most_charged(queue.max_num_queued_reqs))),
+            int(min(group.queued_tokens, most_charged(queue.max_num_queued_tokens))),
+        )
 
     def _leave(self, request_id: str, entry: _Entry) -> None:
         del self._entries[request_id]

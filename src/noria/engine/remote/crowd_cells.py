@@ -1,6 +1,6 @@
 """Cells of the shared page that hold what the engine's intake decides by, so that others can decide as it would.
 
-    version  |  16 numbers of 64 bits
+    version  |  18 numbers of 64 bits
 
 The version is odd while the numbers are being written and 0 where there are none, so nobody takes half of two states
 for one. A reader that finds the writer at work looks again, a few times; then it does without, and asks the engine.
@@ -12,11 +12,11 @@ import math
 import struct
 
 from noria.config.engine import QueueConfig
-from noria.engine.crowd import Crowd
+from noria.engine.crowd import Charged, Crowd
 from noria.engine.forecast import Forecast
 from noria.engine.pace import Pace
 
-_NUMBERS = struct.Struct("=16d")
+_NUMBERS = struct.Struct("=18d")
 _CELL_BYTES = 8
 _MAX_LOOKS = 4
 
@@ -69,6 +69,8 @@ def _numbers(crowd: Crowd) -> tuple[float, ...]:
         forecast.mean_prompt,
         forecast.share_whole,
         forecast.mean_stopped,
+        crowd.charged.num_seqs,
+        crowd.charged.num_tokens,
     )
 
 
@@ -82,7 +84,8 @@ def _crowd(numbers: tuple[float, ...]) -> Crowd:
         limits=QueueConfig(_bound(numbers[4]), _bound(numbers[5])),
         max_model_len=int(numbers[6]),
         shares_prompts=bool(numbers[7]),
-        forecast=Forecast(pace, int(numbers[11]), *numbers[12:]),
+        forecast=Forecast(pace, int(numbers[11]), *numbers[12:16]),
+        charged=Charged(int(numbers[16]), int(numbers[17])),
     )
 
 

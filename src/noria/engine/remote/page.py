@@ -2,7 +2,7 @@
 
 It is read without asking anybody, so it also tells of a process that no longer answers.
 
-    cells:  engine [0, 16)  |  crowd_cells [16, 33)  |  API process 0 [33, 41)  |  API process 1 [41, 49)  | ...
+    cells:  engine [0, 16)  |  crowd_cells [16, 35)  |  API process 0 [35, 43)  |  API process 1 [43, 51)  | ...
 
 Every cell is a number of 64 bits with one writer at a time, so a reader never finds half of one.
 """
