@@ -128,3 +128,8 @@ def test_rank_correlation_is_that_of_the_reference_with_ties() -> None:
     first = random.integers(0, 5, 40).astype(np.float64)
     second = first + random.integers(0, 4, 40)
     assert rank_correlation(first, second) == pytest.approx(reference.spearmanr(first, second).statistic)
+
+
+def test_values_that_differ_only_by_how_they_were_rounded_are_as_good_as_independent() -> None:
+    values = 0.02 + 1e-15 * np.arange(90)
+    assert effective_count(values) == 90

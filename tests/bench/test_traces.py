@@ -132,16 +132,6 @@ def test_a_run_log_is_a_trace_whose_prompts_share_the_blocks_that_they_shared(tm
     assert dict(describe(trace))["shared prefixes"] == f"{32 / 91:.1%} of prompt tokens"
 
 
-def test_the_max_model_len_that_a_load_needs_is_told(tmp_path: Path) -> None:
-    lines = [ended(at_s, 30, 10) for at_s in range(1999)]
-    trace = read_trace(written(tmp_path, run_log(*lines, ended(5, 4000, 96))), "run-log")
-    told = dict(describe(trace))
-    assert told["needed max_model_len"] == "4096 holds all; 40 all but 1 of 2000"
-    assert told["both together"].endswith("P100 4096")
-    few = read_trace(written(tmp_path, run_log(ended(1, 30, 10), ended(2, 300, 10))), "run-log")
-    assert dict(describe(few))["needed max_model_len"] == "310 holds all"
-
-
 def test_a_run_log_leaves_out_who_got_no_token(tmp_path: Path) -> None:
     trace = read_trace(written(tmp_path, run_log(ended(1, 5, 0), ended(2, 5, 4))), "run-log")
     assert (rows(trace), trace.num_left_out) == ([(0.0, 5, 4)], 1)

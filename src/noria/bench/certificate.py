@@ -15,7 +15,7 @@ from enum import Enum
 
 from noria.bench.stats import binomial_cdf, binomial_upper_tail
 
-_GROWTH = 1.35  # of the count from one look to the next
+GROWTH = 1.35  # of the count from one look to the next
 
 
 class Verdict(str, Enum):
@@ -46,6 +46,11 @@ def judge(num_bad: int, count: int, target: float, alpha: float) -> Verdict:
     if binomial_upper_tail(num_bad, count, 1 - target) <= alpha:
         return Verdict.FAIL
     return Verdict.UNDECIDED
+
+
+def spent(alpha: float, look: int) -> float:
+    """The part of the error that a look may spend, the first being 1."""
+    return alpha / (look * (look + 1))
 
 
 def minimum_count(num_bad: int, target: float, alpha: float) -> int:
@@ -81,7 +86,7 @@ class Sequential:
     def look(self, num_bad: int, count: int, num_effective: float) -> Certificate:
         """Spend the next part of the error. num_effective: at most `count`; bad ones are scaled with it, upwards."""
         self.num_looks += 1
-        self.next_look = math.ceil(max(count, self.next_look) * _GROWTH)
+        self.next_look = math.ceil(max(count, self.next_look) * GROWTH)
         effective = max(1, min(count, math.floor(num_effective)))
         # A scaled count of bad ones is rounded against the claim that is made, so it is tried both ways.
         scaled = num_bad * effective / count if count else 0.0
@@ -96,7 +101,7 @@ class Sequential:
         return Certificate(verdict, self.target, self.confidence, count, effective, num_bad, self.num_looks)
 
     def _alpha(self, look: int) -> float:
-        return (1 - self.confidence) / (look * (look + 1))
+        return spent(1 - self.confidence, look)
 
 
 def looks(sequential: Sequential, most: int) -> Iterator[int]:

@@ -22,8 +22,8 @@ from noria.bench.table import (
 )
 from noria.config.extras import plotly
 
-_WITHOUT_PLOTS = "<p>Plots need plotly: pip install 'noria[report]', then measure again.</p>"
-_STYLE = """
+WITHOUT_PLOTS = "<p>Plots need plotly: pip install 'noria[report]', then measure again.</p>"
+STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; color: #1c2733; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
 table { border-collapse: collapse; margin: .6rem 0; } 
@@ -52,15 +52,15 @@ def write_html(report: Report, path: Path) -> list[str]:
         _table(((name, value) for name, value in rate_rows(report)), "words"),
         "<h2>May these figures be believed?</h2>",
         _validity(report),
-        *(_plot(number, plot) for number, plot in enumerate(drawn)),
-        _WITHOUT_PLOTS if script is None else "",
+        plot_places(drawn),
+        WITHOUT_PLOTS if script is None else "",
         f"<h2>Fingerprint {fingerprint_hash(report.fingerprint)}</h2>",
         _table(sorted(flattened(report.fingerprint).items()), "words"),
-        _calls(drawn),
+        plot_calls(drawn),
     ]
     title = escape(f"{report.run.facts.name}, noria bench")
     path.write_text(
-        f"<!doctype html><html lang='en'><meta charset='utf-8'><title>{title}</title><style>{_STYLE}</style>{head}"
+        f"<!doctype html><html lang='en'><meta charset='utf-8'><title>{title}</title><style>{STYLE}</style>{head}"
         f"<body>{''.join(parts)}</body></html>",
         encoding="utf-8",
     )
@@ -112,12 +112,18 @@ def _validity(report: Report) -> str:
     return f"<table class='words'>{lines}</table>"
 
 
+def plot_places(drawn: Sequence[Plot]) -> str:
+    """Where `plot_calls` draws them."""
+    return "".join(_plot(number, plot) for number, plot in enumerate(drawn))
+
+
 def _plot(number: int, plot: Plot) -> str:
     head = f"<h2>{escape(plot.title)}</h2><p class='note'>{escape(plot.note)}</p>"
     return f"{head}<div class='plot' id='p{number}'></div>"
 
 
-def _calls(drawn: Sequence[Plot]) -> str:
+def plot_calls(drawn: Sequence[Plot]) -> str:
+    """The script that draws plots into their places."""
     base = {"margin": {"t": 20, "r": 60, "b": 45, "l": 60}, "legend": {"orientation": "h", "y": 1.12}}
     calls = []
     for number, plot in enumerate(drawn):

@@ -87,16 +87,16 @@ def result_json(report: Report, with_texts: bool) -> dict[str, Any]:
         "is_interrupted": run.is_interrupted,
         "confidence": report.confidence,
         "slo": {"words": report.slo.words(), "limits": report.slo},
-        "summary": {**_plain(summary), "figures_ms": figures_ms(summary.figures)},
+        "summary": {**plain(summary), "figures_ms": figures_ms(summary.figures)},
         "certificate": run.certificate,
-        "validity": [_plain(check) for check in report.checks],
+        "validity": [plain(check) for check in report.checks],
         "fingerprint": report.fingerprint,
         "fingerprint_hash": fingerprint_hash(report.fingerprint),
         "settings": report.asked,
         "samples": run.samples,
     }
     fields["noria"]["summary"].pop("figures")
-    return dict(_plain(fields))
+    return dict(plain(fields))
 
 
 def figures_ms(figures: dict[str, Figure]) -> dict[str, dict[str, Any]]:
@@ -114,7 +114,7 @@ def _figure_ms(one: Figure) -> dict[str, Any]:
 
 
 def fingerprint_hash(fingerprint: dict[str, Any]) -> str:
-    content = orjson.dumps(_plain(fingerprint), option=orjson.OPT_SORT_KEYS)
+    content = orjson.dumps(plain(fingerprint), option=orjson.OPT_SORT_KEYS)
     return hashlib.sha256(content).hexdigest()[:16]
 
 
@@ -123,21 +123,21 @@ def request_rows(run: RunResult) -> list[dict[str, Any]]:
     pieces = {request.index: request.pieces for request in run.requests}
     rows = []
     for one in sorted(run.outcomes, key=lambda one: (one.arrival_s, one.index)):
-        row = _plain(one)
+        row = plain(one)
         row.pop("text")
         said = [[piece.name, piece.num_tokens] for piece in pieces.get(one.index, ())]
         rows.append({**row, "pieces": said})
     return rows
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Dictionaries, lists, numbers, texts and None; numbers that JSON does not know become None."""
     if is_dataclass(value) and not isinstance(value, type):
-        return _plain(asdict(value))
+        return plain(asdict(value))
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, dict):
-        return {str(key): _plain(entry) for key, entry in value.items()}
+        return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
         return _plain_list(value)
     if isinstance(value, float) and not math.isfinite(value):
@@ -146,4 +146,4 @@ def _plain(value: Any) -> Any:
 
 
 def _plain_list(values: Sequence[Any]) -> list[Any]:
-    return [_plain(value) for value in values]
+    return [plain(value) for value in values]

@@ -93,7 +93,7 @@ class Stop:
 
 async def run(target: Target, asked: Asked, tell: Callable[[News], None], stop: Stop) -> RunResult:
     """Raises ConfigError, and RequestError where the target does not answer at all."""
-    await _warm_up(target, asked.limit_s)
+    await warm_up(target, asked.limit_s)
     load, facts = asked.load, target.facts
     seed = asked.workload.bench_seed
     count = num_requests(load, asked.workload.trace is not None)
@@ -131,7 +131,7 @@ async def run(target: Target, asked: Asked, tell: Callable[[News], None], stop: 
     )
 
 
-async def _warm_up(target: Target, limit_s: float) -> None:
+async def warm_up(target: Target, limit_s: float) -> None:
     """One request that does not count. If it fails, so would all others: the reason is said before they are made."""
     done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 

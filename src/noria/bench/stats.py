@@ -18,6 +18,7 @@ Values = NDArray[np.float64]
 CONFIDENCE = 0.95
 _BOOTSTRAP_BELOW = 500  # values; order statistics of fewer are too coarse
 _NUM_RESAMPLES = 1000
+_ROUNDING = 1e-9
 _FEWEST_BLOCKS = 4  # with fewer the resamples would all be alike
 
 
@@ -36,7 +37,9 @@ class Interval:
 
 def lag_one(values: Values) -> float:
     """Autocorrelation at lag 1, in [0, 1): what is negative would only make the interval narrower."""
-    if len(values) < 4 or values.max() == values.min():  # by rounding its mean may be another number
+    if (
+        len(values) < 4 or np.ptp(values) <= _ROUNDING * np.abs(values).max()
+    ):  # what differs is how they were rounded
         return 0.0
     centred = values - values.mean()
     power = float(centred @ centred)

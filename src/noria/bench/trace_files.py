@@ -14,7 +14,6 @@ from noria.bench.traces import Trace, TraceRow
 
 _EPOCH = datetime(2024, 1, 1, tzinfo=timezone.utc)  # a trace's instants count from its beginning
 _QUANTILES = (0, 50, 90, 99, 100)
-_NEARLY_ALL = 0.999
 
 
 def lines_of(trace: Trace, form: str, block_size: int) -> Iterator[str]:
@@ -97,8 +96,6 @@ def describe(trace: Trace) -> list[tuple[str, str]]:
         ("rate", f"{mean_rate(times):.3g} requests/s"),
         ("prompt tokens", _words([row.num_prompt for row in trace.rows])),
         ("output tokens", _words([row.num_output for row in trace.rows])),
-        ("both together", _words([row.num_prompt + row.num_output for row in trace.rows])),
-        ("needed max_model_len", _needed_words(trace)),
         ("shared prefixes", f"{sharing_ratio(planned):.1%} of prompt tokens"),
         ("conversations", str(len(sessions)) if sessions else "not told"),
     ]
@@ -107,16 +104,6 @@ def describe(trace: Trace) -> list[tuple[str, str]]:
         shape = f"as gamma with --burstiness {variation**-2:.2g}" if variation > 0 else "evenly"
         found.insert(4, ("variation of intervals", f"{variation:.2f} (1 is Poisson), {shape}"))
     return found
-
-
-def _needed_words(trace: Trace) -> str:
-    """The --max-model-len that holds all requests, and the shorter one that holds nearly all."""
-    lengths = np.array([row.num_prompt + row.num_output for row in trace.rows])
-    longest = int(lengths.max())
-    enough = int(np.percentile(lengths, 100 * _NEARLY_ALL, method="higher"))
-    if enough == longest:
-        return f"{longest} holds all"
-    return f"{longest} holds all; {enough} all but {(lengths > enough).sum()} of {len(lengths)}"
 
 
 def _words(values: Sequence[int]) -> str:
