@@ -167,6 +167,12 @@ ROOMS = {
         never=("noria.runner", "noria.models", "noria.kernels", "noria.server"),
         outside=("msgspec", "numpy", "scipy"),
     ),
+    "tuning": Row(
+        "a user of measuring and of simulating",
+        may=("noria.bench", "noria.capacity", _CONFIG, "noria.core.outputs", "noria.engine.messages"),
+        never=("noria.core.scheduler", "noria.runner", "noria.models", "noria.kernels", "noria.server"),
+        outside=("numpy", "orjson", "scipy", "uvloop"),
+    ),
     "cli": Row("puts everything together", may=EVERYTHING),
     "": Row("the package's front", may=EVERYTHING),
 }
