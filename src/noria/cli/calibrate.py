@@ -19,26 +19,31 @@ from noria.engine.messages import StepRecord
 
 def run(options: CalibrateOptions) -> int:
     require("scipy", "capacity", "noria calibrate")
-    from noria.capacity.fit import MeasuredStep, fit_steps
-    from noria.capacity.measured import measured_steps
-    from noria.capacity.model_file import Calibration, check_writable, save
-    from noria.config.hardware import processor_name
+    from noria.capacity.model_file import check_writable
 
     asked = options.calibration
     check_writable(asked.output)
-    config, runs = _read(asked.from_log) if asked.from_log else _measure(options)
+    config, runs = _read(asked.from_log) if asked.from_log else measure(options)
+    learn(config, runs, asked.output)
+    return 0
+
+
+def learn(config: EngineConfig, runs: Sequence[Sequence[StepRecord]], output: str) -> None:
+    """A step model of these steps into a file, and what it is worth onto the terminal. Raises ConfigError."""
+    from noria.capacity.fit import MeasuredStep, fit_steps
+    from noria.capacity.measured import measured_steps
+    from noria.capacity.model_file import Calibration, save
+    from noria.config.hardware import processor_name
+
     steps: list[MeasuredStep] = [step for records in runs for step in measured_steps(records)]
     fit = fit_steps(steps)
     machine = f"{processor_name()}, {config.num_threads} threads"
-    save(
-        Calibration(config, fit.model, fit.num_steps, fit.mape, fit.bias, __version__, machine), asked.output
-    )
+    save(Calibration(config, fit.model, fit.num_steps, fit.mape, fit.bias, __version__, machine), output)
     print(
         f"learnt from {fit.num_steps} steps; of steps it had not seen, it foretold each within "
         f"{100 * fit.mape:.1f} % on average, and all together within {100 * abs(fit.bias):.1f} %"
     )
-    print(f"step model: {asked.output}")
-    return 0
+    print(f"step model: {output}")
 
 
 def _read(paths: Sequence[str]) -> tuple[EngineConfig, list[Sequence[StepRecord]]]:
@@ -60,7 +65,8 @@ def _comparable(config: EngineConfig) -> EngineConfig:
     return replace(config, scheduler=scheduler)
 
 
-def _measure(options: CalibrateOptions) -> tuple[EngineConfig, list[Sequence[StepRecord]]]:
+def measure(options: CalibrateOptions) -> tuple[EngineConfig, list[Sequence[StepRecord]]]:
+    """The settings of an engine that ran in this process, and its steps. Raises ModelError, ConfigError."""
     from noria.capacity.probing import levels, probe
 
     kept = _Steps()

@@ -13,6 +13,7 @@ from noria.config.inspecting import InspectOptions
 from noria.config.option import SWITCH, check_values, option
 from noria.config.serving import ServeOptions
 from noria.config.simulating import SimulateOptions
+from noria.config.tuning import TuneOptions
 from noria.loaders.pull import DEFAULT_MODEL, KNOWN_MODELS
 
 _SERVE_EXAMPLES = """\
@@ -81,6 +82,14 @@ examples:
   noria simulate --rate 4 --what-if max_num_seqs=32 --what-if num_blocks=800
   noria simulate --rate 12 --replicas 4 --router prefix --prefix-tokens 1024 --prefix-groups 20
   noria simulate --validate run.jsonl                      a server's log beside its simulation
+"""
+
+_TUNE_EXAMPLES = """\
+examples:
+  noria tune --ttft-ms 2000 --itl-ms 150                     learn steps, simulate, confirm: some ten minutes
+  noria tune my-model.json --model ./my-model --ttft-ms 1000 --itl-ms 80 --prompt-tokens 512 --output-tokens 128
+  noria tune my-model.json --ttft-ms 2000 --trace requests.jsonl --simulate-only
+  noria tune my-model.json --itl-ms 100 --try max_num_seqs=16,32,64 --try block_size=16
 """
 
 
@@ -165,6 +174,16 @@ COMMANDS: tuple[Command | Group, ...] = (
         examples=_SIMULATE_EXAMPLES,
         options=SimulateOptions,
         module="noria.cli.simulate",
+    ),
+    Command(
+        name="tune",
+        summary="find the settings that carry most of your load within its limits",
+        description="Search the settings of noria serve for the most requests a second that keep limits on the time "
+        "to the first token and between tokens: by simulation first, then on the engine itself, on this machine. "
+        "Ctrl-C ends it and reports what was found.",
+        examples=_TUNE_EXAMPLES,
+        options=TuneOptions,
+        module="noria.cli.tune",
     ),
     Command(
         name="pull",

@@ -20,6 +20,7 @@ from noria.config.flags import default_words
 from noria.config.generating import PromptOptions, SamplingOptions, TalkOptions
 from noria.config.option import Setting, Several, settings_of
 from noria.config.serving import ServeOptions
+from noria.config.tuning import TuningOptions
 
 _GROUPS = (
     ServeOptions,
@@ -36,6 +37,7 @@ _GROUPS = (
     RatiosOptions,
     TraceFileOptions,
     RunsOptions,
+    TuningOptions,
 )
 
 _INTRODUCTION = """\
@@ -57,7 +59,8 @@ Every setting has one name, and four places where it may stand. The first that i
 In Python the name is a keyword: `LLM(max_model_len=4096)`. A name that is not listed here is an error in all
 places but the environment, where other programs put names of their own. The server's settings belong to
 `noria serve` alone, those of sampling to `noria generate` and `noria chat`, those of prompts and of the
-conversation to one of these, and those from "What is measured" on to `noria bench` and `noria config`.
+conversation to one of these, and those from "What is measured" on to `noria bench`, `noria config` and
+`noria tune`.
 
 Sizes are bytes, or carry a suffix: `512MiB` and `1.5GB` are binary and decimal. Lengths are tokens. One letter
 alone is decimal when small and binary when capital, as in vLLM: `8k` is 8000, `8K` is 8192.

@@ -1,0 +1,146 @@
+"""Stage B: the likeliest settings on the real engine, as long as there is time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+
+from noria.bench.certificate import Verdict
+from noria.config.engine import EngineConfig
+from noria.config.errors import NoriaError
+from noria.tuning.bias import Bias, shifted
+from noria.tuning.explore import Explored
+from noria.tuning.max_rate import Ended, MaxRate, SearchOptions, conclude, find_max_rate, monotone_margins
+from noria.tuning.probe import LEAST_TO_JUDGE, Prober, ProbeResult
+from noria.tuning.setting import Setting
+
+_SCREENING = SearchOptions(precision=0.10, most_probes=4)
+_STEP_DOWN, _FAR_DOWN = 0.93, 0.7  # of the rate, when a final probe did not pass, or failed by far
+_FIRST_FINAL = 0.95  # of the estimate: at the limit itself nothing can be certain
+_FAR = math.log(1.5)  # beyond the limit
+_MOST_FINAL = 6
+
+# A real server with a setting: screening by its figures, and one that promises nothing that is not certain.
+OpenProbers = Callable[[Setting], AbstractContextManager[tuple[Prober, Prober]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """A setting on the real engine. estimate: requests a second. final: of the chosen one, the certified search."""
+
+    setting: Setting
+    simulated: float
+    rate: MaxRate
+    estimate: float
+    final: MaxRate | None = None
+
+    @property
+    def bias(self) -> float:
+        """log(real / simulated)."""
+        return math.log(self.estimate / self.simulated)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    explored: Explored
+    config: EngineConfig
+
+
+class Confirmer:
+    """confirmed: what was measured, by setting. broken: settings that the engine did not start with, and why."""
+
+    def __init__(
+        self, open_probers: OpenProbers, can_go_on: Callable[[], bool], tell: Callable[[str], None]
+    ) -> None:
+        self.confirmed: dict[Setting, Confirmed] = {}
+        self.broken: dict[Setting, str] = {}
+        self._open_probers = open_probers
+        self.can_go_on = can_go_on
+        self._tell = tell
+        self._configs: dict[Setting, EngineConfig] = {}
+
+    @property
+    def bias(self) -> Bias:
+        return Bias([(self._configs[one.setting], one.bias) for one in self.confirmed.values()])
+
+    def screen(self, candidates: Sequence[Candidate]) -> None:
+        """In this order, those that are not known yet."""
+        for one in candidates:
+            setting = one.explored.setting
+            if setting in self.confirmed or setting in self.broken or self._is_hopeless(one.config):
+                continue
+            if not self.can_go_on():
+                return
+            self._configs[setting] = one.config
+            self._screen(one)
+
+    def _is_hopeless(self, config: EngineConfig) -> bool:
+        """Whether an engine broke that took less."""
+        return any(_takes_less(self._configs[broken], config) for broken in self.broken)
+
+    def _screen(self, one: Candidate) -> None:
+        explored = one.explored
+        assert explored.rate is not None
+        start = explored.rate.estimate * math.exp(self.bias.log_ratio(one.config))
+        self._tell(f"measuring {explored.setting.words()}, foretold {start:.3g} requests/s")
+        try:
+            with self._open_probers(explored.setting) as (screening, _):
+                options = replace(_SCREENING, can_go_on=self.can_go_on)
+                rate = find_max_rate(screening, start, options)
+        except NoriaError as error:
+            self.broken[explored.setting] = str(error)
+            return
+        if all(probe.num_requests < LEAST_TO_JUDGE for probe in rate.probes):
+            return  # the time was over first
+        estimate = _estimate(rate, explored.rate)
+        self.confirmed[explored.setting] = Confirmed(explored.setting, explored.rate.estimate, rate, estimate)
+
+    def certify(self, setting: Setting) -> None:
+        """Certified probes from below the estimate, downwards until one passes. Raises NoriaError."""
+        one = self.confirmed[setting]
+        probes: list[ProbeResult] = []
+        rate = _FIRST_FINAL * one.estimate
+        with self._open_probers(setting) as (_, certified):
+            while len(probes) < _MOST_FINAL and (not probes or self.can_go_on()):
+                self._tell(f"confirming {setting.words()} at {rate:.3g} requests/s")
+                probes.append(certified.probe(rate))
+                if probes[-1].verdict is Verdict.PASS:
+                    break
+                rate *= _FAR_DOWN if probes[-1].margin > _FAR else _STEP_DOWN
+        ended = Ended.PRECISE if probes[-1].verdict is Verdict.PASS else Ended.TIME
+        self.confirmed[setting] = replace(one, final=conclude(probes, ended))
+
+
+def _estimate(rate: MaxRate, simulated: MaxRate) -> float:
+    """Where the limit is met: between probes on both sides of it, or else as far from them as the simulation says."""
+    if rate.passed and rate.failed < math.inf:
+        return rate.estimate
+    rates, margins = monotone_margins(simulated.probes)
+    curve = list(zip(rates.tolist(), margins.tolist(), strict=True))
+    nearest = min(rate.probes, key=lambda one: abs(one.margin))
+    found = simulated.estimate * math.exp(shifted(curve, nearest.rate, nearest.margin))
+    return min(max(found, rate.passed), rate.failed)
+
+
+def _takes_less(one: EngineConfig, other: EngineConfig) -> bool:
+    return (
+        one.scheduler.max_num_seqs <= other.scheduler.max_num_seqs
+        and one.scheduler.max_num_batched_tokens <= other.scheduler.max_num_batched_tokens
+        and one.cache.block_size == other.cache.block_size
+    )
+
+
+def shortlist(
+    ranked: Sequence[Explored], measured: Explored, boundary: Explored | None, most: int
+) -> list[Explored]:
+    """The settings as they were measured, the best by simulation, and the corner of the space: each once."""
+    wanted = [measured, *ranked[:most], *([boundary] if boundary is not None else [])]
+    unique = {one.setting: one for one in wanted if one.rate is not None}
+    return list(unique.values())
+
+
+def reranked(ranked: Sequence[Candidate], bias: Bias) -> list[Candidate]:
+    """By the rate that is foretold once it is known how wrong the simulation is."""
+    return sorted(ranked, key=lambda one: -one.explored.estimate * math.exp(bias.log_ratio(one.config)))

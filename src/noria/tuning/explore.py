@@ -1,0 +1,206 @@
+"""Stage A: every setting simulated, the hopeless ones by one probe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, exp, inf
+from typing import NoReturn
+
+from noria.bench.certificate import Verdict
+from noria.capacity.model_file import Calibration
+from noria.config.errors import ConfigError
+from noria.tuning.limits import Limits
+from noria.tuning.load import LEAST_SPANS, TunedLoad
+from noria.tuning.max_rate import Ended, MaxRate, SearchOptions, conclude, find_max_rate
+from noria.tuning.setting import Setting
+from noria.tuning.simulated import Peak, SimulatedProber
+from noria.tuning.space import Space, decide_alike, feasible
+
+_RACE = 0.9  # of the best rate so far: who misses the limits there is out
+_START = 0.7  # of the rate at which requests are answered when all come at once
+_NUM_REFINED = 3  # of the first round, that go on with other blocks
+_MOST_BLIND_PROBES = 8  # of a setting, as long as none is known to keep the limits at any rate
+_FINE = 0.02  # bracket of the finalists
+
+
+@dataclass(frozen=True, slots=True)
+class Explored:
+    """A setting and its simulated rate. why_out: why it was not searched to the end; empty where it was.
+    same_as: a setting whose every step it would have made alike."""
+
+    setting: Setting
+    rate: MaxRate | None
+    why_out: str = ""
+    same_as: Setting | None = None
+    foreign_share: float = 0.0
+
+    @property
+    def estimate(self) -> float:
+        """Requests a second; 0 for one that is out."""
+        return 0.0 if self.rate is None or self.why_out else self.rate.estimate
+
+
+class Explorer:
+    """Simulates settings under one load. found: by setting, in the order in which they were tried.
+
+    num_requests: of a probe; more where requests are so short that these would be over before a queue can grow.
+    """
+
+    def __init__(
+        self,
+        calibration: Calibration,
+        load: TunedLoad,
+        limits: Limits,
+        num_requests: int,
+        can_go_on: Callable[[], bool],
+    ) -> None:
+        self.found: dict[Setting, Explored] = {}
+        self.calibration = calibration
+        self._load = load
+        self._limits = limits
+        self._num_requests = num_requests
+        self.can_go_on = can_go_on
+        self._peaks: dict[Setting, Peak] = {}
+
+    @property
+    def best(self) -> Explored | None:
+        """So far, by the foretold rate."""
+        ranked = self.ranked()
+        return ranked[0] if ranked else None
+
+    def ranked(self) -> list[Explored]:
+        """Those that were searched, best first; of those that decide alike, only the first."""
+        searched = [one for one in self.found.values() if one.estimate > 0 and one.same_as is None]
+        return sorted(searched, key=lambda one: -one.estimate)
+
+    def try_setting(self, setting: Setting, start: float) -> Explored:
+        """start: requests a second, for a first search. What was tried before is not tried again."""
+        setting = setting.normal(self.calibration.config)
+        if setting not in self.found:
+            self.found[setting] = self._tried(setting, start)
+        return self.found[setting]
+
+    def search(self, setting: Setting, start: float, precision: float, most_probes: int = 12) -> Explored:
+        """In full, whatever the others did. Raises ConfigError for what cannot be."""
+        prober = self._prober(setting)
+        options = SearchOptions(precision, most_probes, self.can_go_on)
+        known = self.found.get(setting)
+        before = known.rate.probes if known is not None and known.rate is not None else ()
+        return self._searched(setting, prober, find_max_rate(prober, start, options, before))
+
+    def saturated_rate(self) -> float:
+        """Requests a second of the measured settings when nobody ever waits for a request to come. Settles how many
+        requests a probe takes."""
+        rate = self._prober(Setting()).saturated_rate()
+        if self._limits.ttft_s < inf:
+            lasting = ceil(2 * LEAST_SPANS * self._limits.ttft_s * rate)
+            self._num_requests = min(max(self._num_requests, lasting), len(self._load.workload.requests))
+        return rate
+
+    def refine(self, one: Explored) -> Explored:
+        """A finalist again, to a finer bracket."""
+        assert one.rate is not None
+        if one.rate.ended is Ended.PRECISE and one.rate.failed / one.rate.passed - 1 <= _FINE:
+            return one
+        fine = replace(self.search(one.setting, one.rate.estimate, _FINE, 16), same_as=one.same_as)
+        self.found[one.setting] = fine
+        return fine
+
+    def _tried(self, setting: Setting, start: float) -> Explored:
+        why = feasible(setting, self.calibration.config)
+        if why:
+            return Explored(setting, None, why)
+        twin = self._twin(setting)
+        if twin is not None:
+            return replace(self.found[twin], setting=setting, same_as=twin)
+        best = self.best
+        prober = self._prober(setting)
+        options = SearchOptions(can_go_on=self.can_go_on)
+        if best is None:
+            options = replace(options, most_probes=_MOST_BLIND_PROBES)
+            return self._searched(setting, prober, find_max_rate(prober, start, options))
+        first = prober.probe(best.estimate * _RACE)
+        if first.verdict is Verdict.FAIL:
+            why = f"misses the {first.binding.upper()} limit at {_RACE:.0%} of the best rate"
+            return Explored(setting, conclude([first], Ended.PROBES), why, None, prober.foreign_share)
+        return self._searched(setting, prober, find_max_rate(prober, best.estimate, options, [first]))
+
+    def _searched(self, setting: Setting, prober: SimulatedProber, rate: MaxRate) -> Explored:
+        if prober.peak is not None:
+            self._peaks[setting] = prober.peak
+        return Explored(setting, rate, "" if rate.passed else _NO_RATE, None, prober.foreign_share)
+
+    def _twin(self, setting: Setting) -> Setting | None:
+        config = setting.config(self.calibration.config)
+        for known, peak in self._peaks.items():
+            if decide_alike(known.config(self.calibration.config), config, peak):
+                return known
+        return None
+
+    def _prober(self, setting: Setting) -> SimulatedProber:
+        config = setting.config(self.calibration.config)
+        return SimulatedProber(config, self.calibration.model, self._load, self._limits, self._num_requests)
+
+
+_NO_RATE = "no rate was found at which it keeps the limits"
+
+
+def explore(
+    explorer: Explorer, space: Space, lengths: Callable[[int], int | None], tell: Callable[[int, int], None]
+) -> list[Explored]:
+    """The measured settings first, then the grid, then variants of its best. tell: done and planned settings.
+
+    lengths: max_model_len for a block size, None to leave it.
+    Returns the ranked ones, best first. Raises ConfigError where no setting keeps the limits at any rate.
+    """
+    measured = explorer.calibration.config
+    planned = [_with_length(one, measured.cache.block_size, lengths) for one in space.first_round()]
+    done = _try_all(explorer, [Setting(), *planned], 0, tell)
+    best = [one.setting for one in explorer.ranked()[:_NUM_REFINED]]
+    if not best:
+        _complain(explorer)
+    variants = [
+        _with_length(one, one.block_size or measured.cache.block_size, lengths)
+        for one in space.second_round(best, measured)
+    ]
+    _try_all(explorer, variants, done, tell)
+    for one in explorer.ranked()[:_NUM_REFINED]:
+        explorer.refine(one)
+    return explorer.ranked()
+
+
+def _try_all(
+    explorer: Explorer, settings: Sequence[Setting], done: int, tell: Callable[[int, int], None]
+) -> int:
+    """How many are done now. The very first is tried whatever the time."""
+    total = done + len(settings)
+    start = _START * explorer.saturated_rate() if done == 0 else 1.0
+    for setting in settings:
+        tell(done, total)
+        if done and not explorer.can_go_on():
+            break
+        explorer.try_setting(setting, start)
+        done += 1
+    tell(done, total)
+    return done
+
+
+def _with_length(setting: Setting, block_size: int, lengths: Callable[[int], int | None]) -> Setting:
+    return replace(setting, max_model_len=lengths(block_size))
+
+
+def _complain(explorer: Explorer) -> NoReturn:
+    first = explorer.found[Setting()]
+    probes = first.rate.probes if first.rate is not None else ()
+    least = min(probes, key=lambda one: one.rate, default=None)
+    if least is None:
+        raise ConfigError(f"the settings of the step model cannot be simulated: {first.why_out}")
+    if not explorer.can_go_on():
+        raise ConfigError(
+            "the time was over before a rate was found that keeps the limits: give it more --minutes"
+        )
+    raise ConfigError(
+        f"no setting is foretold to keep the limits: at {least.rate:.3g} requests/s those of the step model miss the "
+        f"{least.binding.upper()} limit by a factor of {exp(least.margin):.3g}; state a limit that is nearer to that"
+    )

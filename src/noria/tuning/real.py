@@ -1,0 +1,192 @@
+"""Probes on a real server, by the load generator of noria bench, each ended as soon as it is certain."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import uvloop
+
+from noria.bench.certificate import Verdict, judge
+from noria.bench.generator import Generator
+from noria.bench.http_target import open_http_target
+from noria.bench.outcome import Outcome
+from noria.bench.play import Play
+from noria.bench.run import warm_up
+from noria.bench.steady import is_stationary, trend
+from noria.bench.target import Sample, Target
+from noria.config.benching import TargetOptions
+from noria.tuning.figures import measure
+from noria.tuning.limits import Evidence, Limits, evidence
+from noria.tuning.load import LEAST_SPANS, TunedLoad, begin_s
+from noria.tuning.probe import LEAST_TO_JUDGE, Certifier, Prober, ProbeResult
+
+_SAMPLE_EVERY_S = 0.5
+_LEAST_FOR_HOPE = 60  # requests after which it is asked whether a verdict may come at all
+_ANSWER_LIMIT_S = 600.0
+_MOST_LAG_S = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """What a probe may cost. confidence: of its verdict. time_left_s: until when it has to be over."""
+
+    most_requests: int
+    confidence: float
+    time_left_s: Callable[[], float]
+
+
+class RealProber:
+    """Every probe sends the same lengths at the same instants at rate 1, but other text: a server remembers prompts.
+
+    fingerprint: of the server, once it was probed.
+    """
+
+    def __init__(self, base_url: str, load: TunedLoad, limits: Limits, effort: Effort) -> None:
+        self._options = TargetOptions(base_url=base_url, exact_chunks=True)
+        self._load = load
+        self._limits = limits
+        self._effort = effort
+        self._text_seed = time.time_ns() % 2**31
+        self.fingerprint: dict[str, Any] = {}
+
+    def probe(self, rate: float) -> ProbeResult:
+        self._text_seed += 1
+        lasting = math.ceil(1.2 * rate * _least_s(self._limits))
+        play = self._load.play(rate, max(self._effort.most_requests, lasting))
+        return uvloop.run(self._probe(play, rate))
+
+    async def _probe(self, play: Play, rate: float) -> ProbeResult:
+        target = await open_http_target(self._options, None, self._text_seed)
+        self.fingerprint = target.facts.fingerprint
+        try:
+            await warm_up(target, _ANSWER_LIMIT_S)
+            return await self._send(target, play, rate)
+        finally:
+            target.close()
+
+    async def _send(self, target: Target, play: Play, rate: float) -> ProbeResult:
+        watch = Watch(play, self._limits, self._effort)
+        generator = Generator(target, play, _ANSWER_LIMIT_S, watch.look)
+        samples: list[Sample] = []
+        sampling = asyncio.ensure_future(_sample(target, samples))
+        try:
+            outcomes = await generator.run()
+        finally:
+            sampling.cancel()
+        return watch.result(rate, outcomes, samples)
+
+
+def _least_s(limits: Limits) -> float:
+    """How long a load has to last at least before it can pass."""
+    return LEAST_SPANS * limits.ttft_s if limits.ttft_s < math.inf else 0.0
+
+
+async def _sample(target: Target, samples: list[Sample]) -> None:
+    while True:
+        sample = await target.sample()
+        if sample is not None:
+            samples.append(sample)
+        await asyncio.sleep(_SAMPLE_EVERY_S)
+
+
+class Watch:
+    """Judges a load while it is sent, and ends it."""
+
+    def __init__(self, play: Play, limits: Limits, effort: Effort) -> None:
+        self.verdict = Verdict.UNDECIDED
+        self._limits = limits
+        self._effort = effort
+        self._begin_s = begin_s(play)
+        self._least_s = self._begin_s + _least_s(limits)
+        self._num_planned = len(play.requests)
+        self._certifier = Certifier(limits.share, effort.confidence)
+        self._found: dict[str, Evidence] = {}
+        self._num_decided = 0
+
+    def look(self, generator: Generator) -> None:
+        """As the generator's on_look."""
+        if self._effort.time_left_s() <= 0:
+            generator.stop()
+            return
+        if not self._certifier.is_due(len(generator.outcomes) + generator.num_open):
+            return
+        self._judge(generator.outcomes, generator.open_arrivals(), generator.now_s)
+        if self.verdict is not Verdict.UNDECIDED or self._is_hopeless():
+            generator.stop()
+
+    def result(self, rate: float, outcomes: list[Outcome], samples: list[Sample]) -> ProbeResult:
+        """With a last look at all there is, unless it was certain before."""
+        if self.verdict is Verdict.UNDECIDED:
+            self._judge(outcomes, [], math.inf)
+        margins = {name: one.margin for name, one in self._found.items()}
+        worst = max(self._found.values(), key=lambda one: one.margin, default=None)
+        return ProbeResult(
+            rate,
+            self.verdict,
+            margins or dict.fromkeys(self._limits.by_name(), 0.0),
+            self._num_decided,
+            worst.num_effective if worst else 0.0,
+            worst.bad if worst else 0.0,
+            self._certifier.num_looks,
+            measure(outcomes, samples, self._limits, self._begin_s),
+            _lag_note(outcomes),
+        )
+
+    def _judge(
+        self, outcomes: list[Outcome], still_open: list[tuple[int, float, bool]], now_s: float
+    ) -> None:
+        found = evidence(outcomes, self._limits, still_open, now_s, self._begin_s)
+        decided = round(max((one.num_decided for one in found.values()), default=0))
+        if not self._certifier.is_due(decided):
+            self._found, self._num_decided = found or self._found, decided
+            return
+        self._found, self._num_decided = found, decided
+        verdict = self._certifier.look(decided, found)
+        if verdict is Verdict.PASS and (now_s < self._least_s or self._still_grows(outcomes)):
+            verdict = Verdict.UNDECIDED
+        self.verdict = verdict
+
+    def _still_grows(self, outcomes: list[Outcome]) -> bool:
+        """A queue that only begins to grow keeps every limit, for now."""
+        came = sorted((one for one in outcomes if one.is_ok), key=lambda one: one.arrival_s)
+        rising = trend(np.array([one.ttft_slo_s for one in came if one.arrival_s >= self._begin_s]))
+        return rising > 0 and not is_stationary(rising)
+
+    def _is_hopeless(self) -> bool:
+        """Whether all requests of the probe, were they like those so far, would still leave it open."""
+        if self._num_decided < _LEAST_FOR_HOPE:
+            return False
+        growth = max(1.0, self._num_planned / self._num_decided)
+        alpha = (1 - self._effort.confidence) / 12  # of a third look
+        return any(_stays_open(one, growth, self._limits.share, alpha) for one in self._found.values())
+
+
+def _stays_open(one: Evidence, growth: float, share: float, alpha: float) -> bool:
+    foretold = judge(round(one.bad * growth), round(one.num_effective * growth), share, alpha)
+    return foretold is Verdict.UNDECIDED
+
+
+def _lag_note(outcomes: list[Outcome]) -> str:
+    lags = [one.send_lag_s for one in outcomes]
+    late_s = float(np.quantile(lags, 0.99)) if lags else 0.0
+    return f"the load was sent up to {late_s * 1e3:.0f} ms late" if late_s > _MOST_LAG_S else ""
+
+
+class Screened:
+    """Judges by the figures alone where certainty would take too long: good enough to rank by, no promise."""
+
+    def __init__(self, prober: Prober) -> None:
+        self._prober = prober
+
+    def probe(self, rate: float) -> ProbeResult:
+        found = self._prober.probe(rate)
+        if found.verdict is not Verdict.UNDECIDED or found.num_requests < LEAST_TO_JUDGE:
+            return found
+        verdict = Verdict.PASS if found.margin <= 0 else Verdict.FAIL
+        return replace(found, verdict=verdict, note=found.note or "by its figures alone")

@@ -1,0 +1,81 @@
+"""Real servers, one candidate at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from noria.config.engine import EngineConfig
+from noria.config.errors import ConfigError
+from noria.tuning.limits import Limits
+from noria.tuning.load import TunedLoad
+from noria.tuning.probe import Prober
+from noria.tuning.real import Effort, RealProber, Screened
+from noria.tuning.server_child import serving
+from noria.tuning.setting import Setting, serve_arguments, serve_options
+
+_SCREENING_REQUESTS = 100
+_SCREENING_CONFIDENCE = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Seconds until screening, and until everything real, has to be over."""
+
+    screening_left_s: Callable[[], float]
+    left_s: Callable[[], float]
+
+
+class RealEngine:
+    """measured: the settings that steps were measured with. stated: options of `noria serve` for all candidates.
+
+    fingerprints: of the servers, by candidate.
+    """
+
+    def __init__(
+        self,
+        measured: EngineConfig,
+        stated: Mapping[str, Any],
+        load: TunedLoad,
+        limits: Limits,
+        directory: Path,
+    ) -> None:
+        self.fingerprints: dict[Setting, dict[str, Any]] = {}
+        self._measured = measured
+        self._stated = stated
+        self._load = load
+        self._limits = limits
+        self._directory = directory
+
+    @contextmanager
+    def opened(self, setting: Setting, times: Times, effort: Effort) -> Iterator[tuple[Prober, Prober]]:
+        """A server with a candidate: one prober to rank by, one whose verdicts are certain. Raises EngineError."""
+        options = {**self._stated, **serve_options(setting, setting.config(self._measured))}
+        log = self._directory / f"serve-{len(list(self._directory.glob('serve-*.log'))) + 1}.log"
+        quick = replace(
+            effort,
+            most_requests=min(_SCREENING_REQUESTS, effort.most_requests),
+            confidence=min(_SCREENING_CONFIDENCE, effort.confidence),
+            time_left_s=times.screening_left_s,
+        )
+        with serving(serve_arguments(options), log) as url:
+            probers = [RealProber(url, self._load, self._limits, one) for one in (quick, effort)]
+            try:
+                yield Screened(probers[0]), probers[1]
+            finally:
+                for prober in probers:
+                    self._note(setting, prober.fingerprint)
+
+    def _note(self, setting: Setting, fingerprint: dict[str, Any]) -> None:
+        if not fingerprint:
+            return
+        self.fingerprints[setting] = fingerprint
+        name = fingerprint.get("settings", {}).get("model_name", self._measured.model_name)
+        if name != self._measured.model_name:
+            raise ConfigError(
+                f"steps were measured with {self._measured.model_name}, and the server has {name}: state the model "
+                "of the step model with --model, or another step model"
+            )

@@ -1,0 +1,279 @@
+"""The whole search, in stages that may each be cut short: what was found until then is kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from noria.capacity.model_file import Calibration
+from noria.config.errors import NoriaError
+from noria.config.tuning import TuningOptions
+from noria.tuning.choice import Contender, Point, choose, pareto
+from noria.tuning.confirm import Candidate, Confirmed, Confirmer, reranked, shortlist
+from noria.tuning.explore import Explored, Explorer, explore
+from noria.tuning.limits import Limits
+from noria.tuning.load import TunedLoad, covering_length
+from noria.tuning.max_rate import MaxRate
+from noria.tuning.real import Effort
+from noria.tuning.real_engine import RealEngine, Times
+from noria.tuning.setting import Setting
+from noria.tuning.space import Space, neighbours
+
+_EXPLORE_UNTIL, _SCREEN_UNTIL, _CERTIFY_UNTIL = 0.4, 0.65, 0.92  # of the time
+_SIMULATE_ONLY_UNTIL = 0.8
+_MOST_SENSITIVITY_PROBES = 6
+_COVERED = 0.999  # of requests fit into max_model_len
+
+Tell = Callable[[str, float], None]  # what is being done, and the share of it that is done
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """stated: options of `noria serve` for all candidates. directory: where results go."""
+
+    calibration: Calibration
+    load: TunedLoad
+    limits: Limits
+    asked: TuningOptions
+    space: Space
+    stated: Mapping[str, Any]
+    directory: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    """One thing changed from the chosen setting. ratio: of the simulated rates; at_most: it may be less."""
+
+    words: str
+    ratio: float
+    at_most: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Everything that is reported. chosen: with its rate; confirmed: on the real engine, by setting."""
+
+    job: Job
+    chosen: Contender
+    chosen_rate: MaxRate
+    is_real: bool
+    explored: tuple[Explored, ...]
+    confirmed: Mapping[Setting, Confirmed]
+    broken: Mapping[Setting, str]
+    front: tuple[Point, ...]
+    points: tuple[Point, ...]
+    sensitivities: tuple[Sensitivity, ...]
+    fingerprint: Mapping[str, Any]
+    seconds: float
+    is_interrupted: bool = False
+
+    @property
+    def max_model_len(self) -> int:
+        scheduler = self.job.calibration.config.scheduler
+        return self.chosen.setting.max_model_len or scheduler.max_model_len
+
+    @property
+    def num_rejected(self) -> int:
+        """Of the workload's requests, those that are longer than the chosen setting takes."""
+        return int((self.job.load.lengths > self.max_model_len).sum())
+
+    @property
+    def gain(self) -> float | None:
+        """The chosen rate by that of the measured settings, both found in the same way."""
+        if self.is_real and Setting() in self.confirmed:
+            return self.confirmed[self.chosen.setting].estimate / self.confirmed[Setting()].estimate
+        simulated = {one.setting: one.estimate for one in self.explored}
+        measured = simulated.get(Setting(), 0.0)
+        return simulated[self.chosen.setting] / measured if measured else None
+
+
+@dataclass
+class Tuner:
+    """Call explore, confirm, explain in this order; each may be left out but the first, or be ended by an exception."""
+
+    job: Job
+    tell: Tell
+    clock: Callable[[], float] = time.monotonic
+    sensitivities: list[Sensitivity] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._start_s = self.clock()
+        job = self.job
+        self._explorer = Explorer(
+            job.calibration,
+            job.load,
+            job.limits,
+            job.asked.sim_requests,
+            lambda: self._left_s(self._explore_until) > 0,
+        )
+        self._engine = RealEngine(job.calibration.config, job.stated, job.load, job.limits, job.directory)
+        self._confirmer = Confirmer(
+            self._opened,
+            lambda: self._left_s(_SCREEN_UNTIL) > 0,
+            lambda words: self.tell(words, self._share()),
+        )
+
+    def explore(self) -> None:
+        """Stage A. Raises ConfigError where no setting keeps the limits."""
+        explore(
+            self._explorer,
+            self.job.space,
+            self._length,
+            lambda done, total: self.tell("simulating settings", done / total),
+        )
+
+    def confirm(self) -> None:
+        """Stage B: the likeliest, then what the bias makes likely, then the best of them with certainty."""
+        ranked = self._explorer.ranked()
+        measured = self._explorer.found[Setting()]
+        corner = self._explorer.found.get(self._with_length(self.job.space.boundary()))
+        listed = shortlist(ranked, measured, corner, self.job.asked.candidates)
+        self._confirmer.screen([self._candidate(one) for one in listed])
+        self._confirmer.screen(reranked([self._candidate(one) for one in ranked], self._confirmer.bias)[:1])
+        self._confirmer.can_go_on = lambda: self._left_s(_CERTIFY_UNTIL) > 0
+        self._certify(self._real_contenders())
+
+    def _certify(self, contenders: list[Contender]) -> None:
+        """The best; where no rate of it can be certified, the next."""
+        while contenders and self._confirmer.can_go_on():
+            best = choose(contenders)
+            self._confirmer.certify(best.setting)
+            if self._is_certified(best.setting):
+                return
+            contenders.remove(best)
+
+    def explain(self) -> None:
+        """What every single change of the chosen setting would do, by simulation."""
+        self._explorer.can_go_on = lambda: self._left_s(1.0) > 0
+        chosen = choose(self._contenders()).setting
+        base = self._explorer.found[chosen]
+        for words, setting in neighbours(chosen, self.job.calibration.config, self.job.space):
+            if not self._explorer.can_go_on():
+                return
+            self.tell(f"simulating {words}", self._share())
+            found = self._neighbour(setting, base.estimate)
+            if found is not None:
+                self.sensitivities.append(Sensitivity(words, *found))
+
+    def found(self, is_interrupted: bool) -> Found:
+        """Raises NoriaError where nothing was found yet."""
+        contenders = self._contenders()
+        if not contenders:
+            raise NoriaError("nothing was found yet")
+        chosen = choose(contenders)
+        points = self._points()
+        confirmed = self._confirmer.confirmed
+        is_real = bool(self._real_contenders())
+        return Found(
+            job=self.job,
+            chosen=chosen,
+            chosen_rate=self._rate_of(chosen.setting),
+            is_real=is_real,
+            explored=tuple(self._explorer.found.values()),
+            confirmed=confirmed,
+            broken=self._confirmer.broken,
+            front=tuple(pareto(points)),
+            points=tuple(points),
+            sensitivities=tuple(self.sensitivities),
+            fingerprint=self._engine.fingerprints.get(chosen.setting, {}),
+            seconds=self.clock() - self._start_s,
+            is_interrupted=is_interrupted,
+        )
+
+    def _neighbour(self, setting: Setting, base: float) -> tuple[float, bool] | None:
+        setting = setting.normal(self.job.calibration.config)
+        known = self._explorer.found.get(setting)
+        if known is None:
+            try:
+                known = self._explorer.search(setting, base, 0.05, _MOST_SENSITIVITY_PROBES)
+            except NoriaError:
+                return None  # it cannot be
+        if known.rate is None:
+            return None
+        if known.why_out:
+            return known.rate.failed / base, True
+        return known.estimate / base, False
+
+    def _contenders(self) -> list[Contender]:
+        """Those on the real engine, if there are any; those that are certified, if there are any."""
+        real = self._real_contenders()
+        certified = [one for one in real if self._is_certified(one.setting)]
+        return (
+            certified
+            or real
+            or [
+                Contender(one.setting, one.estimate, one.rate.best)
+                for one in self._explorer.ranked()
+                if one.rate is not None and one.rate.best is not None
+            ]
+        )
+
+    def _real_contenders(self) -> list[Contender]:
+        """Those that kept the limits at some rate."""
+        found = []
+        for setting, one in self._confirmer.confirmed.items():
+            final = one.final.best if one.final is not None else None
+            best = final or one.rate.best
+            if best is None:
+                continue
+            found.append(Contender(setting, final.rate if final is not None else one.estimate, best))
+        return found
+
+    def _is_certified(self, setting: Setting) -> bool:
+        final = self._confirmer.confirmed[setting].final
+        return final is not None and final.best is not None
+
+    def _rate_of(self, setting: Setting) -> MaxRate:
+        confirmed = self._confirmer.confirmed.get(setting)
+        if confirmed is not None:
+            return confirmed.final or confirmed.rate
+        rate = self._explorer.found[setting].rate
+        assert rate is not None
+        return rate
+
+    def _points(self) -> list[Point]:
+        """Real probes, if there are any, else simulated ones."""
+        real = [
+            Point(setting, probe)
+            for setting, one in self._confirmer.confirmed.items()
+            for probe in (*one.rate.probes, *(one.final.probes if one.final is not None else ()))
+        ]
+        return real or [
+            Point(one.setting, probe)
+            for one in self._explorer.found.values()
+            if one.rate is not None and one.same_as is None
+            for probe in one.rate.probes
+        ]
+
+    def _candidate(self, one: Explored) -> Candidate:
+        return Candidate(one, one.setting.config(self.job.calibration.config))
+
+    def _opened(self, setting: Setting) -> Any:
+        left_s = lambda: self._left_s(_CERTIFY_UNTIL)  # noqa: E731
+        times = Times(lambda: self._left_s(_SCREEN_UNTIL), left_s)
+        return self._engine.opened(
+            setting, times, Effort(self.job.asked.requests, self.job.asked.confidence, left_s)
+        )
+
+    def _length(self, block_size: int) -> int | None:
+        config = self.job.calibration.config
+        needed = covering_length(self.job.load.lengths, _COVERED, block_size)
+        return needed if needed < config.scheduler.max_model_len else None
+
+    def _with_length(self, setting: Setting) -> Setting:
+        config = self.job.calibration.config
+        return replace(setting, max_model_len=self._length(config.cache.block_size)).normal(config)
+
+    @property
+    def _explore_until(self) -> float:
+        return _SIMULATE_ONLY_UNTIL if self.job.asked.simulate_only else _EXPLORE_UNTIL
+
+    def _left_s(self, share: float) -> float:
+        """Until that share of the time is over."""
+        return self._start_s + share * 60 * self.job.asked.minutes - self.clock()
+
+    def _share(self) -> float:
+        return min(1.0, (self.clock() - self._start_s) / (60 * self.job.asked.minutes))

@@ -1,0 +1,157 @@
+"""What is said of a search, in sentences and rows: the terminal and the page show the same."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from noria.bench.certificate import Verdict
+from noria.bench.stats import Interval
+from noria.tuning.explore import Explored
+from noria.tuning.max_rate import MaxRate, Shape
+from noria.tuning.probe import ProbeResult
+from noria.tuning.setting import Setting, serve_arguments
+from noria.tuning.tuner import Found
+
+_NAMES = {"ttft": "TTFT", "itl": "ITL"}
+_MOST_ROWS = 10
+_MOST_FOREIGN = 0.01
+
+HEADINGS = (
+    "setting",
+    "simulated, req/s",
+    "measured, req/s",
+    "goodput [95 %]",
+    "tokens/s",
+    "TTFT, ms",
+    "ITL, ms",
+    "",
+)
+
+
+def headline(found: Found) -> str:
+    how = "measured" if found.is_real else "foretold by simulation"
+    return (
+        f"{found.chosen.rate:.3g} requests/s with {found.chosen.setting.words()} ({how}), at "
+        f"{found.job.limits.words()}"
+    )
+
+
+def sentences(found: Found) -> Iterator[str]:
+    """Why this one, and what to know of it."""
+    rate = found.chosen_rate
+    yield binding_words(found, rate)
+    if found.gain is not None and found.chosen.setting != Setting():
+        yield f"That is {found.gain - 1:+.0%} beside the settings as they were calibrated, both at their limit."
+    if not rate.is_monotone:
+        yield (
+            "Not monotone: a rate failed below one that passed. The lower one counts; the machine may be disturbed, or "
+            "one rate meets the load's bursts and another does not."
+        )
+    yield certificate_words(found)
+    if found.num_rejected:
+        yield (
+            f"max_model_len {found.max_model_len} rejects {found.num_rejected} of {len(found.job.load.lengths)} "
+            f"requests of this workload (they count as bad)."
+        )
+    foreign = max(
+        (one.foreign_share for one in found.explored if one.setting == found.chosen.setting), default=0.0
+    )
+    if foreign > _MOST_FOREIGN:
+        yield (
+            f"{foreign:.1%} of the simulated steps lie outside of what was measured; "
+            + ("the engine itself was asked" if found.is_real else "let the engine itself be asked")
+        )
+    for setting, why in found.broken.items():
+        yield f"Broke on the engine: {setting.words()}: {why}"
+    if found.is_interrupted:
+        yield "The search was interrupted; this is what was found until then."
+
+
+def binding_words(found: Found, rate: MaxRate) -> str:
+    margins = found.chosen.best.margins
+    room = ", ".join(f"{_NAMES[name]} {1 - math.exp(margin):.0%}" for name, margin in margins.items())
+    words = f"{_NAMES[rate.binding]} binds (room to the limits: {room})"
+    if rate.failed < math.inf:
+        words += f"; {rate.failed:.3g} requests/s failed"
+    if rate.shape is Shape.CLIFF:
+        return words + ". It is a cliff: a little more load breaks the limit by far, so keep a distance."
+    return words + "."
+
+
+def certificate_words(found: Found) -> str:
+    best = found.chosen.best
+    share = f"{100 * found.job.limits.share:g} %"
+    if not found.is_real:
+        words = f"Simulated on {best.num_requests} requests; not confirmed on the engine"
+        return words + (
+            ", where no setting kept the limits at any rate that was tried." if found.confirmed else "."
+        )
+    confirmed = found.confirmed[found.chosen.setting]
+    if confirmed.final is not None and best.verdict is Verdict.PASS:
+        return (
+            f"Certified: at {best.rate:.3g} requests/s at least {share} keep each limit, at a confidence of "
+            f"{found.job.asked.confidence:g}, by {best.num_requests} requests that tell as much as "
+            f"{best.num_effective:.0f} independent ones."
+        )
+    return (
+        f"Not certified: {best.num_requests} requests (as much as {best.num_effective:.0f} independent ones) leave it "
+        "open whether the limits are kept; give it more --minutes and --requests."
+    )
+
+
+def command(found: Found) -> str:
+    return " ".join(
+        ["noria serve", *serve_arguments({**found.job.stated, **found.chosen.setting.overrides()})]
+    )
+
+
+def rows(found: Found) -> list[tuple[str, ...]]:
+    """The chosen one, the measured ones, and the best of the others."""
+    ranked = sorted(found.explored, key=lambda one: (one.setting not in found.confirmed, -one.estimate))
+    shown = [
+        one for one in ranked if one.setting in found.confirmed or (one.same_as is None and not one.why_out)
+    ]
+    return [_row(found, one) for one in shown[:_MOST_ROWS]]
+
+
+def _row(found: Found, one: Explored) -> tuple[str, ...]:
+    real = found.confirmed.get(one.setting)
+    rate = one.rate if real is None else real.final or real.rate
+    best: ProbeResult | None = None if rate is None else rate.best or rate.probes[0]
+    mark = "chosen" if one.setting == found.chosen.setting else ""
+    figures = best.figures if best is not None else None
+    return (
+        one.setting.words(),
+        f"{one.estimate:.3g}" if one.estimate else "-",
+        "-" if real is None else f"{real.estimate:.3g}",
+        "-" if figures is None else span(figures.goodput),
+        "-" if figures is None else f"{figures.tokens_per_s:.0f}",
+        "-" if figures is None else span(figures.ttft, 1e3),
+        "-" if figures is None else span(figures.itl, 1e3),
+        mark,
+    )
+
+
+def sensitivity_rows(found: Found) -> list[tuple[str, str]]:
+    return [
+        (one.words, f"{'at most ' if one.at_most else ''}{one.ratio - 1:+.0%}") for one in found.sensitivities
+    ]
+
+
+def explored_words(found: Found) -> str:
+    alike = sum(one.same_as is not None for one in found.explored)
+    out = sum(bool(one.why_out) for one in found.explored)
+    return (
+        f"{len(found.explored)} settings in {found.seconds:.0f} s: {alike} decide like another one, {out} were out "
+        f"early, {len(found.confirmed)} were measured on the engine."
+    )
+
+
+def span(interval: Interval, factor: float = 1.0) -> str:
+    if math.isnan(interval.value):
+        return "-"
+    value = f"{interval.value * factor:.3g}"
+    if math.isnan(interval.low):
+        return value
+    return f"{value} [{interval.low * factor:.3g}, {interval.high * factor:.3g}]"

@@ -1,0 +1,149 @@
+"""The real stage with probers that are formulas: what it learns, what it gives up on, and what it certifies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from noria.bench.certificate import Verdict
+from noria.config.errors import EngineError
+from noria.tuning.bias import Bias, shifted
+from noria.tuning.confirm import Candidate, Confirmer, reranked, shortlist
+from noria.tuning.explore import Explored
+from noria.tuning.max_rate import SearchOptions, find_max_rate
+from noria.tuning.probe import Prober, ProbeResult
+from noria.tuning.real import Screened
+from noria.tuning.setting import Setting
+from support_tuning import CurveProber, calibration, result
+
+
+def candidate(setting: Setting, rate: float) -> Candidate:
+    """Simulated: the limit is met at this rate."""
+    found = find_max_rate(CurveProber(lambda at: math.log(at / rate)), rate, SearchOptions(0.02))
+    return Candidate(Explored(setting, found), setting.config(calibration().config))
+
+
+class Engines:
+    """real: by setting, the rate at which the machine meets the limit; 0 for an engine that does not start."""
+
+    def __init__(self, real: dict[Setting, float]) -> None:
+        self.real = real
+        self.opened: list[Setting] = []
+        self.closed: list[Setting] = []
+
+    @contextmanager
+    def __call__(self, setting: Setting) -> Iterator[tuple[Prober, Prober]]:
+        self.opened.append(setting)
+        limit = self.real[setting]
+        if not limit:
+            raise EngineError("noria serve ended with status 1: no memory")
+        prober = CurveProber(lambda rate: math.log(rate / limit))
+        try:
+            yield prober, CurveProber(lambda rate: math.log(rate / limit), open_below=0.06)
+        finally:
+            self.closed.append(setting)
+
+
+def confirmer(engines: Engines, can_go_on: bool = True) -> Confirmer:
+    return Confirmer(engines, lambda: can_go_on, lambda words: None)
+
+
+def test_what_the_machine_does_replaces_what_was_simulated() -> None:
+    engines = Engines({Setting(): 8.0, Setting(16): 12.0})
+    stage = confirmer(engines)
+    stage.screen([candidate(Setting(), 10.0), candidate(Setting(16), 15.0)])
+    assert stage.confirmed[Setting()].estimate == pytest.approx(8.0, rel=0.05)
+    assert stage.confirmed[Setting(16)].estimate == pytest.approx(12.0, rel=0.05)
+    assert engines.closed == engines.opened
+
+
+def test_one_that_was_wrong_by_a_fifth_tells_where_to_start_with_the_next() -> None:
+    engines = Engines({Setting(): 8.0, Setting(16): 12.0})
+    stage = confirmer(engines)
+    stage.screen([candidate(Setting(), 10.0), candidate(Setting(16), 15.0)])
+    first = stage.confirmed[Setting(16)].rate.probes[0]
+    assert first.rate == pytest.approx(12.0, rel=0.05)
+
+
+def test_an_engine_that_does_not_start_is_told_and_what_takes_more_is_not_tried() -> None:
+    small, large, other = Setting(16, 512), Setting(64, 1024), Setting(8, 256)
+    engines = Engines({small: 0.0, large: 9.0, other: 5.0})
+    stage = confirmer(engines)
+    stage.screen([candidate(small, 6.0), candidate(large, 9.0), candidate(other, 5.0)])
+    assert engines.opened == [small, other]
+    assert "no memory" in stage.broken[small]
+
+
+def test_a_rate_is_certified_below_the_edge_where_nothing_is_certain() -> None:
+    stage = confirmer(Engines({Setting(): 10.0}))
+    stage.screen([candidate(Setting(), 10.0)])
+    stage.certify(Setting())
+    final = stage.confirmed[Setting()].final
+    assert final is not None
+    assert final.best is not None
+    assert final.best.verdict is Verdict.PASS
+    assert 8.0 < final.passed < 9.5
+
+
+def test_when_the_time_is_over_nothing_more_is_started() -> None:
+    engines = Engines({Setting(): 10.0})
+    confirmer(engines, can_go_on=False).screen([candidate(Setting(), 10.0)])
+    assert engines.opened == []
+
+
+def test_settings_are_ranked_again_by_what_the_machine_showed() -> None:
+    """The machine is slower than foretold where more run at once."""
+    few, some, many = (
+        candidate(Setting(seqs, 512), rate) for seqs, rate in ((8, 9.0), (32, 9.5), (128, 10.0))
+    )
+    bias = Bias([(few.config, 0.0), (some.config, -0.2), (many.config, -0.4)])
+    assert [one.explored.setting.max_num_seqs for one in reranked([many, some, few], bias)] == [8, 32, 128]
+
+
+def test_the_bias_of_one_measurement_is_that_of_all_and_none_is_none() -> None:
+    known, other = candidate(Setting(), 1.0), candidate(Setting(64, 1024), 1.0)
+    assert Bias([(known.config, -0.3)]).log_ratio(other.config) == pytest.approx(-0.3)
+    assert Bias([]).log_ratio(other.config) == 0.0
+
+
+def test_the_ridge_finds_a_slope_that_many_measurements_share() -> None:
+    sizes = (2, 4, 8, 16, 32, 64, 128, 256)
+    configs = [Setting(size, 512).config(calibration().config) for size in sizes]
+    bias = Bias([(config, -0.1 * math.log2(size)) for config, size in zip(configs, sizes, strict=True)])
+    told = np.array([bias.log_ratio(config) for config in configs])
+    assert told == pytest.approx(-0.1 * np.log2(sizes), abs=0.06)
+
+
+def test_one_probe_tells_how_far_the_simulation_is_off() -> None:
+    curve = [(math.log(rate), math.log(rate / 10)) for rate in (5.0, 8.0, 10.0, 13.0)]
+    assert shifted(curve, 8.0, 0.0) == pytest.approx(math.log(0.8))
+
+
+def test_the_shortlist_has_the_calibrated_settings_the_best_and_the_corner_once_each() -> None:
+    ranked = [candidate(Setting(size, 512), 10.0 - size / 100).explored for size in (16, 32, 64)]
+    measured, corner = candidate(Setting(), 3.0).explored, ranked[0]
+    assert [one.setting for one in shortlist(ranked, measured, corner, 2)] == [
+        Setting(),
+        ranked[0].setting,
+        ranked[1].setting,
+    ]
+
+
+class Fixed:
+    def __init__(self, answer: ProbeResult) -> None:
+        self.answer = answer
+
+    def probe(self, rate: float) -> ProbeResult:
+        return self.answer
+
+
+def test_screening_judges_by_the_figures_where_certainty_would_take_too_long() -> None:
+    leaning = result(5.0, Verdict.UNDECIDED, -0.2)
+    assert Screened(Fixed(leaning)).probe(5.0).verdict is Verdict.PASS
+    assert Screened(Fixed(result(5.0, Verdict.UNDECIDED, 0.2))).probe(5.0).verdict is Verdict.FAIL
+    hardly = result(5.0, Verdict.UNDECIDED, -0.2, num_requests=5)
+    assert Screened(Fixed(hardly)).probe(5.0).verdict is Verdict.UNDECIDED

@@ -1,0 +1,164 @@
+"""The simulated stage: pruning changes how long it takes, and not what it finds."""
+
+from __future__ import annotations
+
+import pytest
+
+from noria.config.errors import ConfigError
+from noria.tuning.attempts import with_attempts
+from noria.tuning.explore import Explorer, explore
+from noria.tuning.limits import Limits
+from noria.tuning.load import covering_length
+from noria.tuning.setting import Setting, serve_arguments
+from noria.tuning.simulated import Peak, SimulatedProber
+from noria.tuning.space import Space, decide_alike, feasible, neighbours
+from support_capacity import simple_model
+from support_engine import engine_config
+from support_tuning import calibration, tuned_load
+
+# A step takes 4 ms, 0.3 ms a token and 2 ms an answer's token: a gap beside 512 prompt tokens takes 160 ms.
+LIMITS = Limits(ttft_s=2.0, itl_s=0.06)
+SPACE = Space(num_seqs=(2, 16), step_tokens=(64, 128, 512), block_sizes=(16,), prefix_caching=(True,))
+
+
+def explorer(can_go_on: bool = True) -> Explorer:
+    return Explorer(calibration(), tuned_load(), LIMITS, 100, lambda: can_go_on)
+
+
+def test_the_planted_best_setting_is_found_as_a_search_of_every_setting_finds_it() -> None:
+    tried = explorer()
+    ranked = explore(tried, SPACE, lambda block_size: None, lambda done, total: None)
+    plain = explorer()
+    rates = {
+        setting: found.rate.estimate
+        for setting in SPACE.first_round()
+        if (found := plain.search(setting, 2.0, 0.02, 16)).rate is not None
+    }
+    best = max(rates, key=lambda setting: rates[setting])
+    assert best.max_num_batched_tokens in (64, 128)  # steps of 512 tokens break the limit on gaps
+    assert best.max_num_seqs == 16
+    assert ranked[0].estimate == pytest.approx(rates[best], rel=0.02)
+    assert ranked[0].rate is not None
+    assert ranked[0].rate.estimate > 1.1 * rates[Setting(2, 64)]
+
+
+def test_a_setting_that_is_far_from_the_best_is_out_after_one_probe() -> None:
+    tried = explorer()
+    good = tried.try_setting(Setting(16, 128), 3.0)
+    bad = tried.try_setting(Setting(1, 64), 3.0)
+    assert good.rate is not None
+    assert bad.rate is not None
+    assert len(bad.rate.probes) == 1
+    assert "90% of the best rate" in bad.why_out
+    assert bad.estimate == 0
+
+
+def test_bounds_that_are_never_reached_make_no_difference_so_one_of_them_is_simulated() -> None:
+    config = calibration().config
+    prober = SimulatedProber(Setting(64, 512).config(config), simple_model(), tuned_load(), LIMITS, 100)
+    first = prober.probe(1.0)
+    assert prober.peak is not None
+    assert prober.peak.num_running < 64
+    other = Setting(256, 512)
+    assert decide_alike(Setting(64, 512).config(config), other.config(config), prober.peak)
+    again = SimulatedProber(other.config(config), simple_model(), tuned_load(), LIMITS, 100).probe(1.0)
+    assert again == first
+    assert not decide_alike(Setting(64, 512).config(config), Setting(2, 512).config(config), Peak(3, 512))
+    assert not decide_alike(
+        Setting(64, 512).config(config), Setting(64, 512, block_size=8).config(config), Peak(3, 100)
+    )
+
+
+def test_the_same_search_twice_finds_the_same() -> None:
+    one, two = (explorer().search(Setting(16, 128), 2.0, 0.05) for _ in range(2))
+    assert one == two
+
+
+def test_what_clearly_misses_its_limits_is_ended_early_with_the_same_verdict() -> None:
+    config = Setting(16, 128).config(calibration().config)
+    load = tuned_load(most=200)
+    prober = SimulatedProber(config, simple_model(), load, LIMITS, 200)
+    found = prober.probe(50.0)
+    assert found.verdict.value == "fail"
+    assert found.margin > 0
+    assert prober.peak is None
+    assert found.num_requests < 200
+
+
+def test_limits_that_nothing_can_keep_are_refused_with_the_factor() -> None:
+    tried = Explorer(calibration(), tuned_load(), Limits(ttft_s=0.001), 60, lambda: True)
+    with pytest.raises(ConfigError, match="TTFT limit by a factor of"):
+        explore(tried, Space(num_seqs=(4,), step_tokens=(512,)), lambda size: None, lambda done, total: None)
+
+
+def test_when_the_time_is_over_the_calibrated_settings_are_all_there_is() -> None:
+    tried = Explorer(calibration(), tuned_load(), Limits(ttft_s=5.0, itl_s=1.0), 60, lambda: False)
+    ranked = explore(tried, SPACE, lambda block_size: None, lambda done, total: None)
+    assert [one.setting for one in ranked] == [Setting()]
+    assert list(tried.found) == [Setting()]
+
+
+def test_when_the_time_is_over_before_any_rate_passed_that_is_the_reason_given() -> None:
+    with pytest.raises(ConfigError, match="give it more --minutes"):
+        explore(explorer(can_go_on=False), SPACE, lambda block_size: None, lambda done, total: None)
+
+
+def test_a_load_of_short_requests_is_as_long_as_a_queue_needs_to_grow() -> None:
+    """A hundred requests that come within the limit on the first token would keep it at any rate."""
+    load = tuned_load("8", "2", most=3000)
+    tried = Explorer(calibration(), load, Limits(ttft_s=1.0), 60, lambda: True)
+    rate = tried.saturated_rate()
+    found = tried.search(Setting(16, 128), 0.7 * rate, 0.05)
+    assert found.rate is not None
+    assert found.rate.failed < 2 * rate
+    assert found.rate.probes[0].num_requests > 60
+
+
+def test_a_length_covers_what_it_should_in_whole_blocks() -> None:
+    lengths = list(range(1, 1001))
+    assert covering_length(lengths, 0.999, 16) == 1008
+    assert covering_length(lengths, 0.5, 16) == 512
+    assert covering_length([7], 0.999, 8) == 8
+
+
+def test_every_pair_of_the_grid_can_be_and_the_middle_comes_first() -> None:
+    settings = Space(itl_slo_ms=80.0).first_round()
+    assert settings[0] in (Setting(64, 1024), Setting(64, None, itl_slo_ms=80.0))
+    assert all((one.max_num_batched_tokens or 2**20) >= (one.max_num_seqs or 0) for one in settings)
+    assert len(settings) == len(set(settings)) == 7 * 7 - 1 + 7
+
+
+def test_neighbours_change_one_thing_at_a_time() -> None:
+    config = calibration().config
+    chosen = Setting(max_num_seqs=16, max_num_batched_tokens=256)
+    told = dict(neighbours(chosen, config, Space()))
+    assert told["max_num_seqs 8"] == Setting(8, 256)
+    assert told["max_num_batched_tokens 512"] == Setting(16, 512)
+    assert told["enable_prefix_caching off"] == Setting(16, 256, enable_prefix_caching=False)
+
+
+def test_what_does_not_fit_the_memory_is_out_before_it_is_simulated() -> None:
+    config = engine_config(num_blocks=64, block_size=16, max_num_seqs=4)
+    assert "128 requests at once need a block each" in feasible(Setting(128, 512), config)
+    assert "512" in feasible(Setting(512, 256), config)
+    assert feasible(Setting(16, 512), config) == ""
+
+
+def test_values_to_try_are_read_as_the_server_reads_them() -> None:
+    space = with_attempts(Space(), ["max_num_seqs=32,8", "enable_prefix_caching=on"])
+    assert (space.num_seqs, space.prefix_caching) == ((8, 32), (True,))
+    with pytest.raises(ConfigError, match="block_size=9 must be one of 8, 16"):
+        with_attempts(Space(), ["block_size=9"])
+    with pytest.raises(ConfigError, match="'rate' is not searched over"):
+        with_attempts(Space(), ["rate=9"])
+
+
+def test_settings_are_written_as_flags_of_the_server() -> None:
+    options = Setting(16, 256, enable_prefix_caching=False).overrides()
+    assert serve_arguments(options) == [
+        "--max-num-seqs",
+        "16",
+        "--max-num-batched-tokens",
+        "256",
+        "--no-enable-prefix-caching",
+    ]
