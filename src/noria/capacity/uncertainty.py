@@ -70,16 +70,17 @@ class _Runs:
         self.columns = np.add.reduceat(rows.relative * rows.seconds[:, None], starts, axis=0)
 
     def solve(self, counts: np.ndarray) -> np.ndarray:
-        """Coefficients, none negative, of least squares over the runs as often as counted."""
+        """Coefficients, none negative, of least squares over the runs as often as counted; 0 of what none has."""
         products = np.tensordot(counts, self.products, axes=1)
-        scale = np.sqrt(np.maximum(np.diag(products), 1e-300))
+        is_seen = np.diag(products) > 0
+        scale = np.sqrt(np.where(is_seen, np.diag(products), 1.0))
         scaled = products / np.outer(scale, scale) + _RIDGE * np.eye(len(scale))
         # The least squares of products alone: |L' x - L^-1 t|^2, where L L' are the products.
         values, vectors = np.linalg.eigh(scaled)
         root = np.sqrt(np.maximum(values, _RIDGE))
         target = (vectors.T @ (counts @ self.targets / scale)) / root
         found, _residual = nnls(root[:, None] * vectors.T, target, maxiter=100 * len(scale))
-        solved: np.ndarray = found / scale
+        solved: np.ndarray = np.where(is_seen, found / scale, 0.0)
         return solved
 
 
