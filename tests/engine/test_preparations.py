@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from concurrent.futures import CancelledError, Future, InvalidStateError
 
 import pytest
 
-from noria.config.errors import EngineError, RequestError
+from noria.config.errors import EngineError, OverloadError, RequestError
+from noria.config.tenant import ANYBODY, Tenant
 from noria.engine.preparations import Preparations
 from noria.structured.api import NoConstraints
 from noria.structured.futures import all_of
@@ -83,3 +85,24 @@ def test_of_several_futures_the_first_error_counts() -> None:
         whole.result(timeout=0)
     with pytest.raises(InvalidStateError):
         whole.set_result(None)
+
+
+class Never(NoConstraints):
+    def prepare(self, requests: object) -> Future[None]:
+        return Future()
+
+
+def test_one_tenants_unread_grammars_leave_room_for_those_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("noria.engine.preparations.MAX_WAITING_OF_ONE", 2)
+    preparations = Preparations(Never())
+
+    def begin(name: str, tenant: Tenant) -> Future[None]:
+        asked = dataclasses.replace(request(name), tenant=tenant)
+        return preparations.begin([asked], lambda: None, lambda ids: None)
+
+    greedy = [begin(f"greedy-{number}", Tenant("greedy")) for number in range(3)]
+    assert [one.done() for one in greedy] == [False, False, True]
+    with pytest.raises(OverloadError, match="2 requests of the same API key wait for their grammars"):
+        greedy[2].result(timeout=0)
+    assert not begin("modest", Tenant("modest")).done()
+    assert not any(begin(f"nobody-{number}", ANYBODY).done() for number in range(3))  # who may be many

@@ -15,6 +15,7 @@ from noria.structured import wire
 from noria.structured.asking import Asking, Followed
 from noria.structured.mask_memory import MaskMemory, open_memory
 from noria.structured.matchers import Matchers
+from noria.structured.reading import source_of
 
 GRAMMARS = {"a": "[ab]x*", "c": "[cd]y*", "e": "[ef]z*"}
 NUM_WORDS = 9  # of 257 tokens: every byte, and the end
@@ -32,7 +33,7 @@ class Answering:
         self._matchers = Matchers(LLTokenizer("byte"))
         self._view = MaskMemory(self.memory, self._matchers.row_bytes)
         for name, text in GRAMMARS.items():
-            self._matchers.add("regex", text, {name: ()})
+            self._matchers.add(source_of("regex", text), {name: ()})
 
     def send(self, fill: wire.Fill) -> None:
         self._ours.send(fill)

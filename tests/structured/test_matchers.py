@@ -8,6 +8,7 @@ from llguidance import LLTokenizer
 
 from noria.structured.mask_memory import MaskMemory, open_memory
 from noria.structured.matchers import Matchers
+from noria.structured.reading import source_of
 from noria.structured.wire import Fill, Filled
 
 AMBIGUOUS = (
@@ -27,7 +28,7 @@ def test_rows_are_filled_from_the_first_one_on_and_memory_may_grow_meanwhile() -
     file = open_memory()
     asks, fills = (MaskMemory(file, matchers.row_bytes) for _ in range(2))
     for name, text in {"a": "[ab]", "d": "[de]"}.items():
-        matchers.add("regex", text, {name: ()})
+        matchers.add(source_of("regex", text), {name: ()})
     asks.grow(1)
     matchers.fill(Fill(0, {"a": ()}), fills)
     first = asks.rows(1)
@@ -48,8 +49,8 @@ def test_a_sequence_that_holds_steps_up_fails_alone(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("noria.structured.matchers._SLOW_S", -1.0)
     monkeypatch.setattr("noria.structured.matchers._MASK_LIMIT_S", 0.003)
     matchers = Matchers(LLTokenizer("byte"))
-    matchers.add("lark", AMBIGUOUS, {"slow": ()})
-    matchers.add("regex", "[a-z]*", {"quick": ()})
+    matchers.add(source_of("lark", AMBIGUOUS), {"slow": ()})
+    matchers.add(source_of("regex", "[a-z]*"), {"quick": ()})
     memory = memory_for(matchers, 2)
     news: tuple[int, ...] = ()
     for _ in range(1000):

@@ -80,6 +80,9 @@ class InProcessClient:
         if not any(request.params.is_constrained for request in requests):
             return verdict_of(lambda: self._take(requests, sink))
         since_s = self._loop.clock.now()
+        room = verdict_of(lambda: self._intake.check_room(requests, since_s))
+        if room.exception() is not None:
+            return room
 
         def take() -> None:
             self._take(_later(requests, self._loop.clock.now() - since_s), sink)

@@ -68,6 +68,11 @@ class Intake:
     def __contains__(self, request_id: str) -> bool:
         return request_id in self._entries
 
+    def check_room(self, requests: Sequence[EngineRequest], now_s: float) -> None:
+        """Raise OverloadError if `take` would by now: before anything is made ready for them. Counts nothing."""
+        with self._lock:
+            self._admit(requests, now_s)
+
     def take(self, requests: Sequence[EngineRequest], now_s: float) -> float:
         """Count in the sequences of one user's request; returns when they must have begun, or would be computed for
         nothing. Raises OverloadError, and counts nothing, when they are too much for now. Ids are new.
@@ -76,22 +81,30 @@ class Intake:
             return math.inf
         with self._lock:
             tenant = requests[0].tenant
-            quota = self._quotas.setdefault(tenant.name, Quota())  # known from now on, taken or not
             crowd = self._crowd()
-            work = crowd.work_of(requests)
-            # First what holds for everybody: it may have been decided before the engine, which knows no quotas.
-            begin_within_s = crowd.admit(work, requests[0].timeout_s)
-            if self._share is not None and len(self._quotas) > 1:
-                quota.check_share(work.num_seqs, self._share)
-            quota.check(tenant, work.num_prompt_tokens, now_s)
+            begin_within_s = self._admit(requests, now_s)
+            quota = self._quotas[tenant.name]
             quota.num_requests += 1
-            quota.spend(tenant, work.num_prompt_tokens, now_s)
+            quota.spend(tenant, crowd.work_of(requests).num_prompt_tokens, now_s)
             group = _Group(tenant, len(requests))
             for index, request in enumerate(requests):
                 entry = _Entry(group, crowd.num_read(index, request), crowd.output_of(request))
                 self._enter(request.request_id, entry)
             self._tell()
             return now_s + begin_within_s
+
+    def _admit(self, requests: Sequence[EngineRequest], now_s: float) -> float:
+        """Within what time they must begin. Raises OverloadError."""
+        tenant = requests[0].tenant
+        quota = self._quotas.setdefault(tenant.name, Quota())  # known from now on, taken or not
+        crowd = self._crowd()
+        work = crowd.work_of(requests)
+        # First what holds for everybody: it may have been decided before the engine, which knows no quotas.
+        begin_within_s = crowd.admit(work, requests[0].timeout_s)
+        if self._share is not None and len(self._quotas) > 1:
+            quota.check_share(work.num_seqs, self._share)
+        quota.check(tenant, work.num_prompt_tokens, now_s)
+        return begin_within_s
 
     def crowd(self) -> Crowd:
         """What a request would meet now."""

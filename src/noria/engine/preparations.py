@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from noria.config.errors import EngineError, NoriaError, OverloadError, Refusal, RequestError
+from noria.config.tenant import ANYBODY, Tenant
 from noria.engine.client import verdict_of
 from noria.engine.messages import EngineRequest
 from noria.structured.api import Constraints
@@ -16,6 +17,7 @@ from noria.structured.api import Constraints
 log = logging.getLogger(__name__)
 
 MAX_WAITING = 256  # users' requests whose constraints are being made
+MAX_WAITING_OF_ONE = 64  # tenant, where its requests are told apart
 _RETRY_AFTER_S = 1
 
 
@@ -24,6 +26,7 @@ class _Waiting:
     """cancelled: ids of those that nobody wants any more."""
 
     request_ids: tuple[str, ...]
+    tenant: Tenant
     cancelled: tuple[str, ...] = ()
 
 
@@ -49,7 +52,7 @@ class Preparations:
 
         take: hands them to the engine, or raises. cancel: is told, once they are taken, of those cancelled meanwhile.
         """
-        waiting = _Waiting(tuple(request.request_id for request in requests))
+        waiting = _Waiting(tuple(request.request_id for request in requests), requests[0].tenant)
         entered = verdict_of(lambda: self._enter(waiting))
         if entered.exception() is not None:
             return entered
@@ -88,11 +91,10 @@ class Preparations:
     def _enter(self, waiting: _Waiting) -> None:
         with self._lock:
             if len(self._waiting) >= MAX_WAITING:
-                raise OverloadError(
-                    f"{MAX_WAITING} requests wait for their grammars or decoding rules to be read.",
-                    Refusal.QUEUED_REQUESTS,
-                    _RETRY_AFTER_S,
-                )
+                raise _too_many(MAX_WAITING, "requests")
+            own = [one for one in self._waiting if one.tenant.name == waiting.tenant.name]
+            if waiting.tenant.name != ANYBODY.name and len(own) >= MAX_WAITING_OF_ONE:
+                raise _too_many(MAX_WAITING_OF_ONE, "requests of the same API key")
             taken = next((one for one in waiting.request_ids if one in self._ids), None)
             if taken is not None:
                 raise RequestError(f"request id {taken!r} is in use", "request_id")
@@ -105,6 +107,11 @@ class Preparations:
             self._waiting.remove(waiting)
             self._ids.difference_update(waiting.request_ids)
             return waiting.cancelled
+
+
+def _too_many(count: int, what: str) -> OverloadError:
+    text = f"{count} {what} wait for their grammars or decoding rules to be read."
+    return OverloadError(text, Refusal.QUEUED_REQUESTS, _RETRY_AFTER_S)
 
 
 def _error_of(made: Future[None], take: Callable[[], None]) -> NoriaError | None:

@@ -60,7 +60,7 @@ class GrammarConstraints:
                 self._sequences[request.request_id] = Followed(grammar, params)
                 groups.setdefault(grammar, []).append(request.request_id)
         asked = [
-            self._preparing.ask(grammar, dict.fromkeys(request_ids, ()))
+            self._preparing.ask(grammar, dict.fromkeys(request_ids, ()), requests[0].tenant.name)
             for grammar, request_ids in groups.items()
         ]
         return all_of(asked)

@@ -15,30 +15,30 @@ _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THR
 
 
 class GrammarProcess:
-    """Starts one. `control` and `steps` are the engine's ends of its channels; on the first it waits for a Setup.
-    `memory` holds the masks that it fills.
+    """Starts one. `control`, `steps` and `vetting` are the engine's ends of its channels; on the first it waits for a
+    Setup, and the last leads to a child of its own. `memory` holds the masks that it fills.
     """
 
     def __init__(self) -> None:
-        pairs = [socket.socketpair(), socket.socketpair()]
-        (ours, theirs), (our_steps, their_steps) = pairs
+        pairs = [socket.socketpair() for _ in range(3)]
         self.memory = open_memory()
-        descriptors = [theirs.fileno(), their_steps.fileno(), self.memory.fileno()]
+        descriptors = [*(theirs.fileno() for _, theirs in pairs), self.memory.fileno()]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "noria.structured.process", *map(str, descriptors)],
             pass_fds=descriptors,
             env={**os.environ, **_ONE_THREAD},
             stdin=subprocess.DEVNULL,
-            start_new_session=True,  # an interrupt of the terminal is the engine's to answer
         )
-        theirs.close()
-        their_steps.close()
-        self.control = wire.Channel(ours, wire.Prepared)
-        self.steps = wire.Channel(our_steps, wire.Filled)
+        for _, theirs in pairs:
+            theirs.close()
+        (control, _), (steps, _), (vetting, _) = pairs
+        self.control = wire.Channel(control, wire.Prepared)
+        self.steps = wire.Channel(steps, wire.Filled)
+        self.vetting = wire.Channel(vetting, wire.Vetted)
 
     def end(self) -> None:
         """Now, whatever it is doing."""
         self._process.kill()
         self._process.wait()
-        self.control.close()
-        self.steps.close()
+        for channel in (self.control, self.steps, self.vetting):
+            channel.close()

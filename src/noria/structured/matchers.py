@@ -30,21 +30,20 @@ class Compiled:
     def __init__(self, vocabulary: LLTokenizer) -> None:
         self._vocabulary = vocabulary
         self._lock = threading.Lock()
-        self._made: OrderedDict[tuple[str, str], Future[LLMatcher]] = OrderedDict()
+        self._made: OrderedDict[str, Future[LLMatcher]] = OrderedDict()
 
-    def find(self, kind: str, text: str) -> LLMatcher:
+    def find(self, source: str) -> LLMatcher:
         """A matcher of its own at the beginning of a grammar. Raises GrammarFault."""
-        key = (kind, text)
         with self._lock:
-            made = self._made.get(key)
+            made = self._made.get(source)
             is_new = made is None
             if made is None:
-                made = self._made[key] = Future()
-            self._made.move_to_end(key)
+                made = self._made[source] = Future()
+            self._made.move_to_end(source)
             self._drop_oldest()
         if is_new:
             try:
-                made.set_result(compile_grammar(self._vocabulary, kind, text))
+                made.set_result(compile_grammar(self._vocabulary, source))
             except GrammarFault as fault:
                 made.set_exception(fault)
             except BaseException as error:  # others wait for the same: a panic must not leave them waiting
@@ -53,7 +52,7 @@ class Compiled:
 
     def _drop_oldest(self) -> None:
         while len(self._made) > 1 and (
-            len(self._made) > _MAX_KEPT or sum(len(text) for _, text in self._made) > _MAX_KEPT_TEXT
+            len(self._made) > _MAX_KEPT or sum(map(len, self._made)) > _MAX_KEPT_TEXT
         ):
             self._made.popitem(last=False)
 
@@ -69,9 +68,12 @@ class Matchers:
         num_threads = min(_MAX_THREADS, (os.cpu_count() or 1) // 4)
         self._executor = LLExecutor(num_threads=num_threads) if num_threads > 1 else None
 
-    def add(self, kind: str, text: str, outputs: Mapping[str, Sequence[int]]) -> None:
-        """Sequences of a grammar. outputs: request id -> its tokens so far. Raises GrammarFault."""
-        made = {request_id: self.compiled.find(kind, text) for request_id in outputs}
+    def add(self, source: str, outputs: Mapping[str, Sequence[int]]) -> None:
+        """Sequences of a grammar. source: from `reading.source_of`. outputs: request id -> its tokens so far.
+
+        Raises GrammarFault.
+        """
+        made = {request_id: self.compiled.find(source) for request_id in outputs}
         for request_id, matcher in made.items():
             if outputs[request_id] and not matcher.consume_tokens(list(outputs[request_id])):
                 raise GrammarFault(f"the output so far does not follow it: {fault_of(matcher)}")

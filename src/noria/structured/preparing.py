@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -19,15 +20,49 @@ from noria.structured.helper import GrammarProcess
 log = logging.getLogger(__name__)
 
 
+_MAX_KEPT = 256  # grammars that are known to be good
+_MAX_KEPT_TEXT = 4 << 20  # characters of them
+
+
 @dataclass(slots=True)
 class _Question:
-    """to: the process that it was sent to. is_again: one before that had it too, and ended."""
+    """tenant: whose turn it takes. to: the process that it was sent to. is_again: one before that had it too, and
+    ended.
+    """
 
-    message: wire.Prepare
+    serial: int
     grammar: Grammar
+    outputs: dict[str, tuple[int, ...]]
+    tenant: str
     future: Future[None]
     to: GrammarProcess | None = None
     is_again: bool = False
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.grammar.kind, self.grammar.text
+
+
+class _Vetted:
+    """What was found of grammars lately, by kind and text. Guarded by who has it."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[str, str], wire.Vetted] = OrderedDict()
+        self._num_characters = 0
+
+    def find(self, key: tuple[str, str]) -> wire.Vetted | None:
+        found = self._kept.get(key)
+        if found is not None:
+            self._kept.move_to_end(key)
+        return found
+
+    def keep(self, key: tuple[str, str], vetted: wire.Vetted) -> None:
+        if key in self._kept:
+            return
+        self._kept[key] = vetted
+        self._num_characters += len(vetted.source)
+        while len(self._kept) > 1 and (len(self._kept) > _MAX_KEPT or self._num_characters > _MAX_KEPT_TEXT):
+            self._num_characters -= len(self._kept.popitem(last=False)[1].source)
 
 
 class Preparing:
@@ -44,19 +79,21 @@ class Preparing:
         self._sender: threading.Thread | None = None
         self._is_closed = False
         self._serials = itertools.count(1)
-        self._outbox: SimpleQueue[wire.Prepare | wire.Forget | None] = SimpleQueue()
+        self._vetted = _Vetted()
+        self._outbox: SimpleQueue[int | wire.Forget | None] = SimpleQueue()  # serials of questions among them
 
     @property
     def process(self) -> GrammarProcess | None:
         """The one that runs; another than before when that ended."""
         return self._process
 
-    def ask(self, grammar: Grammar, outputs: Mapping[str, Sequence[int]]) -> Future[None]:
+    def ask(self, grammar: Grammar, outputs: Mapping[str, Sequence[int]], tenant: str = "") -> Future[None]:
         """Have sequences of a grammar made ready. outputs: request id -> its output so far.
 
-        A process may end by the fault of another's grammar, so what it had not read goes to the next one, once. The
-        future raises RequestError for a grammar that cannot be followed, or that neither survived, EngineError after
-        `close`, and where no process can be started. It may be cancelled, which keeps it from the next one.
+        One that is not known yet is tried out first, apart from those that are followed. A process may end by the
+        fault of another's grammar, so what it had not read goes to the next one, once. The future raises RequestError
+        for a grammar that cannot be followed, or that neither survived, EngineError after `close`, and where no
+        process can be started. It may be cancelled, which keeps it from the next one.
         """
         future: Future[None] = Future()
         serial = next(self._serials)
@@ -65,12 +102,11 @@ class Preparing:
                 future.set_exception(EngineError("the engine is shut down"))
                 return future
             told = {request_id: tuple(tokens) for request_id, tokens in outputs.items()}
-            message = wire.Prepare(serial, grammar.kind, grammar.text, told)
-            self._asked[serial] = _Question(message, grammar, future)
+            self._asked[serial] = _Question(serial, grammar, told, tenant, future)
             if self._sender is None:
                 self._sender = threading.Thread(target=self._send_all, name="noria-grammars", daemon=True)
                 self._sender.start()
-            self._outbox.put(message)
+            self._outbox.put(serial)
         return future
 
     def forget(self, request_ids: Sequence[str]) -> None:
@@ -92,29 +128,42 @@ class Preparing:
             self.end(self._process)
 
     def _send_all(self) -> None:
-        while (message := self._outbox.get()) is not None:
-            # One that is gone knows no more what it was to forget.
-            process = self._process if isinstance(message, wire.Forget) else self._taker_of(message)
-            if process is not None:
-                with suppress(OSError):  # it ended, which the thread that receives will see
-                    process.control.send(message)
+        while (item := self._outbox.get()) is not None:
+            with suppress(OSError):  # it ended, which the threads that receive will see
+                if not isinstance(item, wire.Forget):
+                    self._send_question(item)
+                elif (
+                    process := self._process
+                ) is not None:  # one that is gone knows no more what it was to forget
+                    process.control.send(item)
 
-    def _taker_of(self, message: wire.Prepare) -> GrammarProcess | None:
-        """The process to ask; None where there is none to be had, or nobody waits for the answer any more."""
+    def _send_question(self, serial: int) -> None:
+        question = self._sendable(serial)
+        if question is None or question.to is None:
+            return
+        with self._lock:
+            vetted = self._vetted.find(question.key)
+        if vetted is None:
+            question.to.vetting.send(wire.Vet(serial, *question.key, question.tenant))
+            return
+        question.to.control.send(wire.Prepare(serial, vetted.source, vetted.is_slow, question.outputs))
+
+    def _sendable(self, serial: int) -> _Question | None:
+        """With the process to ask; None where there is none to be had, or nobody waits for the answer any more."""
         while True:
             try:
                 process = self._process or self._start()
             except Exception as error:  # the system's, and whatever a tokenizer's data may raise
                 log.exception("the grammar process cannot be started")
-                self._fail(message.serial, EngineError(f"what reads grammars cannot be started: {error}"))
+                self._fail(serial, EngineError(f"what reads grammars cannot be started: {error}"))
                 return None
             with self._lock:
-                question = self._asked.get(message.serial)
+                question = self._asked.get(serial)
                 if question is None:
                     return None
                 if self._process is process:
                     question.to = process
-                    return process
+                    return question
 
     def _fail(self, serial: int, error: NoriaError) -> None:
         with self._lock:
@@ -125,10 +174,8 @@ class Preparing:
     def _start(self) -> GrammarProcess:
         setup = self._setup()
         self._process = process = GrammarProcess()
-        receiver = threading.Thread(
-            target=self._receive_all, args=(process,), name="noria-grammars-in", daemon=True
-        )
-        receiver.start()
+        for receive in self._receive_all, self._receive_verdicts:
+            threading.Thread(target=receive, args=(process,), name="noria-grammars-in", daemon=True).start()
         with suppress(OSError):
             process.control.send(setup)
         return process
@@ -139,6 +186,23 @@ class Preparing:
                 self._settle(process.control.receive())
         except EOFError:
             self._lose(process)
+
+    def _receive_verdicts(self, process: GrammarProcess) -> None:
+        try:
+            while True:
+                self._take_verdict(process.vetting.receive())
+        except EOFError:
+            self._lose(process)
+
+    def _take_verdict(self, vetted: wire.Vetted) -> None:
+        if vetted.error is not None:
+            self._settle(wire.Prepared(vetted.serial, vetted.error))
+            return
+        with self._lock:
+            question = self._asked.get(vetted.serial)
+            if question is not None:
+                self._vetted.keep(question.key, vetted)
+                self._outbox.put(vetted.serial)
 
     def _settle(self, prepared: wire.Prepared) -> None:
         with self._lock:
@@ -160,11 +224,11 @@ class Preparing:
             lost = [one for one in self._asked.values() if one.to is process or is_closed]
             given_up = [one for one in lost if is_closed or one.is_again or one.future.cancelled()]
             for one in given_up:
-                del self._asked[one.message.serial]
+                del self._asked[one.serial]
             for one in lost:
                 if one not in given_up:
                     one.to, one.is_again = None, True
-                    self._outbox.put(one.message)
+                    self._outbox.put(one.serial)
         process.end()
         for one in given_up:
             _tell(one.future, _loss(one.grammar, is_closed, is_alone=len(lost) == 1))

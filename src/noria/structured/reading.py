@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, StructTag
@@ -11,6 +12,9 @@ if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
 
 MAX_TEXT = 1 << 20  # characters of a grammar
+MAX_REPEATS = 100_000  # of a part of a regular expression
+_MAX_DIGITS = 18  # more say no more
+_REPEATS = re.compile(r"\{(\d+)(?:,(\d*))?\}")
 _MAX_WORDS = 300  # characters of what is told of a fault
 
 # Between the parts of a JSON text: enough for indentation, and no room for a model that loses itself in spaces.
@@ -22,16 +26,35 @@ class GrammarFault(Exception):
     """A grammar that cannot be followed, and why, for its author."""
 
 
-def compile_grammar(vocabulary: LLTokenizer, kind: str, text: str) -> LLMatcher:
-    """A matcher at the grammar's beginning. kind, text: as in sampling.grammar. Raises GrammarFault."""
-    if len(text) > MAX_TEXT:
-        raise GrammarFault(f"it has {len(text)} characters; at most {MAX_TEXT} are read")
-    matcher = LLMatcher(vocabulary, _grammar(kind, text), log_level=0, limits=_LIMITS)
+def compile_grammar(vocabulary: LLTokenizer, source: str) -> LLMatcher:
+    """A matcher at the grammar's beginning. source: from `source_of`. Raises GrammarFault."""
+    matcher = LLMatcher(vocabulary, source, log_level=0, limits=_LIMITS)
     if not matcher.is_error():
         matcher.compute_bitmask()  # the first step of one that can produce nothing is its last
     if matcher.is_error():
         raise GrammarFault(fault_of(matcher))
     return matcher
+
+
+def source_of(kind: str, text: str) -> str:
+    """A grammar in llguidance's words. kind, text: as in sampling.grammar. Raises GrammarFault."""
+    if len(text) > MAX_TEXT:
+        raise GrammarFault(f"it has {len(text)} characters; at most {MAX_TEXT} are read")
+    check_repeats(text)
+    try:
+        return _READERS[kind](text)
+    except (GrammarFault, MemoryError):
+        raise
+    except Exception as error:  # whatever text of a stranger's makes it raise
+        raise GrammarFault(str(error)[:_MAX_WORDS] or type(error).__name__) from None
+
+
+def check_repeats(text: str) -> None:
+    """Refuse at sight what would be followed copy by copy, in a regular expression wherever it stands."""
+    for counts in _REPEATS.findall(text):
+        most = max(int(count[:_MAX_DIGITS]) for count in counts if count)
+        if most > MAX_REPEATS:
+            raise GrammarFault(f"something in it may repeat {most} times; at most {MAX_REPEATS} are followed")
 
 
 def fault_of(matcher: LLMatcher) -> str:
@@ -41,15 +64,6 @@ def fault_of(matcher: LLMatcher) -> str:
     if words.startswith("NoExtension"):
         return "it allows no text"
     return words[:_MAX_WORDS]
-
-
-def _grammar(kind: str, text: str) -> str:
-    try:
-        return _READERS[kind](text)
-    except GrammarFault:
-        raise
-    except Exception as error:  # whatever text of a stranger's makes it raise
-        raise GrammarFault(str(error)[:_MAX_WORDS] or type(error).__name__) from None
 
 
 def _read_schema(text: str) -> str:

@@ -1,8 +1,12 @@
-"""What crosses between the engine and the process that reads grammars, in msgpack over two pairs of sockets.
+"""What crosses between the engine and the processes that read grammars, in msgpack over three pairs of sockets.
 The masks themselves are in memory that both have (`structured.mask_memory`).
 
+engine                     what tries grammars out
+  vetting  -- Vet -->                        any thread of the engine's; answers come when they come
+           <-- Vetted --
+
 engine                     grammar process
-  control  -- Setup, Prepare, Forget -->     any thread of the engine's; answers come when they come
+  control  -- Setup, Prepare, Forget -->     the same
            <-- Prepared --
   steps    -- Fill -->                       the engine's own thread, one question at a time
            <-- Filled --
@@ -31,12 +35,32 @@ class Setup(msgspec.Struct, frozen=True, tag="setup"):
     eos_token_ids: tuple[int, ...]
 
 
-class Prepare(msgspec.Struct, frozen=True, tag="prepare"):
-    """Make ready sequences that follow a grammar. outputs: request id -> its output so far."""
+class Vet(msgspec.Struct, frozen=True):
+    """Can this be followed? kind, text: as in sampling.grammar. tenant: whose turn it takes."""
 
     serial: int
     kind: str
     text: str
+    tenant: str
+
+
+class Vetted(msgspec.Struct, frozen=True):
+    """source: the grammar in the words of what follows it. is_slow: reading it takes long.
+    error: what is wrong with it.
+    """
+
+    serial: int
+    source: str = ""
+    is_slow: bool = False
+    error: str | None = None
+
+
+class Prepare(msgspec.Struct, frozen=True, tag="prepare"):
+    """Make ready sequences that follow a grammar which has been vetted. outputs: request id -> its output so far."""
+
+    serial: int
+    source: str
+    is_slow: bool
     outputs: dict[str, tuple[int, ...]]
 
 
@@ -72,6 +96,7 @@ class Filled(msgspec.Struct, frozen=True):
 
 Command = Setup | Prepare | Forget
 encode = msgspec.msgpack.Encoder().encode
+decode_vetted = msgspec.msgpack.Decoder(Vetted).decode
 _HEAD = struct.Struct("<I")
 
 
@@ -82,6 +107,13 @@ class Channel:
         """kind: of what is received."""
         self._socket = end
         self._decode = msgspec.msgpack.Decoder(kind).decode
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def close_here(self) -> None:
+        """In this process alone: others that hold this end go on with it."""
+        self._socket.close()
 
     def send(self, message: msgspec.Struct) -> None:
         """Raises OSError when the other end is gone."""

@@ -1,0 +1,189 @@
+"""Tries grammars out before anything else sees them: each in a process of its own, which its grammar may use up.
+
+Nothing can end a thread that reads a hostile grammar, and what it does costs everybody's masks; a process has limits
+that the system keeps, and another one's priority.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import selectors
+import signal
+import time
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from llguidance import LLTokenizer
+
+from noria.structured import wire
+from noria.structured.reading import GrammarFault, compile_grammar, source_of
+
+CPU_LIMIT_S = 5  # of a processor
+_WALL_LIMIT_S = 120.0  # which it may take to get that much of one
+_MEMORY_BYTES = 2 << 30
+_MAX_QUICK = 2  # trials at a time
+_MAX_SLOW = (
+    2  # that go on at a time: others that turn out slow stand still meanwhile, and quick ones pass them
+)
+_MAX_TRIALS = 32
+_MAX_TRIALS_OF_ONE = 8  # tenant
+_LOOK_EVERY_S = 0.05
+_QUICK_S = 0.1  # of a processor; what takes longer is put behind everything else
+_QUICK_WALL_S = 0.3
+_NICENESS = 3
+_SLOW_NICENESS = 10
+
+
+@dataclass(slots=True)
+class _Trial:
+    """A grammar in its process. reads: the end of the pipe that it tells its verdict by."""
+
+    vet: wire.Vet
+    pid: int
+    reads: int
+    started_s: float
+    told: bytearray = field(default_factory=bytearray)
+    is_slow: bool = False
+    is_stopped: bool = False
+    is_late: bool = False
+
+    def signal(self, number: int) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+
+
+class Vetting:
+    """Single-threaded, so that it can fork. Tenants take turns."""
+
+    def __init__(self, vocabulary: LLTokenizer, channel: wire.Channel) -> None:
+        self._vocabulary = vocabulary
+        self._channel = channel
+        self._waiting: dict[str, deque[wire.Vet]] = {}  # by tenant, who has waited longest for a turn first
+        self._trials: list[_Trial] = []
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(channel.fileno(), selectors.EVENT_READ)
+
+    def serve(self) -> None:
+        """Raises EOFError when the engine is gone; nothing that was begun stays."""
+        try:
+            while True:
+                self._step()
+        finally:
+            for trial in self._trials:
+                trial.signal(signal.SIGKILL)
+
+    def _step(self) -> None:
+        ready = {key.fd for key, _ in self._selector.select(_LOOK_EVERY_S if self._trials else None)}
+        if self._channel.fileno() in ready:
+            vet: wire.Vet = self._channel.receive()
+            self._waiting.setdefault(vet.tenant, deque()).append(vet)
+        for trial in list(self._trials):
+            if trial.reads in ready:
+                self._read(trial)
+            else:
+                self._look(trial)
+        self._choose_slow()
+        while self._begin_next():
+            pass
+
+    def _begin_next(self) -> bool:
+        num_quick = sum(not trial.is_slow for trial in self._trials)
+        if num_quick >= _MAX_QUICK or len(self._trials) >= _MAX_TRIALS:
+            return False
+        for tenant, waiting in self._waiting.items():
+            if sum(trial.vet.tenant == tenant for trial in self._trials) < _MAX_TRIALS_OF_ONE:
+                vet = waiting.popleft()
+                del self._waiting[tenant]
+                if waiting:
+                    self._waiting[tenant] = waiting  # behind the others
+                self._begin(vet)
+                return True
+        return False
+
+    def _begin(self, vet: wire.Vet) -> None:
+        reads, writes = os.pipe()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            os.close(reads)
+            os.close(writes)
+            self._channel.send(wire.Vetted(vet.serial, error=f"no process could be started for it: {error}"))
+            return
+        if pid == 0:
+            self._channel.close_here()
+            os.close(reads)
+            _try_out(self._vocabulary, vet, writes)
+        os.close(writes)
+        self._trials.append(_Trial(vet, pid, reads, time.monotonic()))
+        self._selector.register(reads, selectors.EVENT_READ)
+
+    def _read(self, trial: _Trial) -> None:
+        chunk = os.read(trial.reads, 1 << 20)
+        trial.told += chunk
+        if not chunk:
+            self._end(trial)
+
+    def _look(self, trial: _Trial) -> None:
+        passed_s = time.monotonic() - trial.started_s
+        if passed_s > _WALL_LIMIT_S:
+            trial.is_late = True
+            trial.signal(signal.SIGKILL)
+        elif passed_s > _QUICK_WALL_S and not trial.is_slow:
+            trial.is_slow = True
+            with suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, trial.pid, _SLOW_NICENESS)
+
+    def _choose_slow(self) -> None:
+        """Those that began first go on."""
+        for place, trial in enumerate(trial for trial in self._trials if trial.is_slow):
+            is_stopped = place >= _MAX_SLOW
+            if is_stopped != trial.is_stopped:
+                trial.is_stopped = is_stopped
+                trial.signal(signal.SIGSTOP if is_stopped else signal.SIGCONT)
+
+    def _end(self, trial: _Trial) -> None:
+        status = self._wait_for(trial)
+        self._trials.remove(trial)
+        if trial.told and os.WIFEXITED(status):
+            self._channel.send(wire.decode_vetted(trial.told))
+            return
+        ended_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+        if trial.is_late:
+            error = f"it could not be read within {_WALL_LIMIT_S:g} s"
+        elif ended_by in (signal.SIGXCPU, signal.SIGKILL):
+            error = f"it takes more than {CPU_LIMIT_S} s of a processor to read"
+        else:
+            error = f"it takes more than {_MEMORY_BYTES >> 30} GiB to read, or cannot be read at all"
+        self._channel.send(wire.Vetted(trial.vet.serial, error=error))
+
+    def _wait_for(self, trial: _Trial) -> int:
+        """Its exit status: it has ended, or will at once, since it holds the pipe no more."""
+        self._selector.unregister(trial.reads)
+        os.close(trial.reads)
+        return os.waitpid(trial.pid, 0)[1]
+
+
+def _try_out(vocabulary: LLTokenizer, vet: wire.Vet, writes: int) -> None:
+    """In the new process, which ends here."""
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, _NICENESS)
+        resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT_S, CPU_LIMIT_S + 1))
+        resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY_BYTES, _MEMORY_BYTES))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        content = memoryview(wire.encode(_verdict(vocabulary, vet)))
+        while content:
+            content = content[os.write(writes, content) :]
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+def _verdict(vocabulary: LLTokenizer, vet: wire.Vet) -> wire.Vetted:
+    try:
+        source = source_of(vet.kind, vet.text)
+        compile_grammar(vocabulary, source)
+    except GrammarFault as fault:
+        return wire.Vetted(vet.serial, error=str(fault))
+    return wire.Vetted(vet.serial, source, is_slow=time.process_time() > _QUICK_S)

@@ -1,0 +1,118 @@
+"""A grammar is tried out at nobody else's cost, and refused once it has used up what it may."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from llguidance import LLTokenizer
+
+from noria.structured import vetting, wire
+from noria.structured.reading import MAX_REPEATS, GrammarFault, source_of
+from noria.structured.vetting import Vetting
+
+SLOW = json.dumps([f"{number * 7919 % 1000003:x}{number:x}" for number in range(60_000)])
+
+
+class Bench:
+    def __init__(self) -> None:
+        self._ours, theirs = socket.socketpair()
+        self.line = wire.Channel(self._ours, wire.Vetted)
+        self.theirs = wire.Channel(theirs, wire.Vet)
+        self.vetting = Vetting(LLTokenizer("byte"), self.theirs)
+        self._num_asked = 0
+        self._sender = ThreadPoolExecutor(1)  # what is long is sent while it is received
+
+    def ask(self, kind: str, text: str, tenant: str = "") -> int:
+        self._num_asked += 1
+        self._sender.submit(self.line.send, wire.Vet(self._num_asked, kind, text, tenant))
+        return self._num_asked
+
+    def close(self) -> None:
+        self._sender.shutdown()
+        self.line.close()
+
+    def verdict(self) -> wire.Vetted:
+        while not self.line.has_news(0.0):
+            self.vetting._step()
+        told: wire.Vetted = self.line.receive()
+        return told
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    made = Bench()
+    yield made
+    made.close()
+    with pytest.raises(EOFError):  # the engine is gone
+        made.vetting.serve()
+    made.theirs.close()
+
+
+def test_a_good_grammar_comes_back_in_the_words_that_it_is_followed_by(bench: Bench) -> None:
+    assert bench.ask("choice", '["a", "b"]') == 1
+    assert bench.verdict() == wire.Vetted(1, source_of("choice", '["a", "b"]'), is_slow=False)
+
+
+def test_a_bad_grammar_comes_back_with_what_is_wrong_with_it(bench: Bench) -> None:
+    bench.ask("regex", "(a")
+    told = bench.verdict()
+    assert told.source == ""
+    assert "unclosed" in str(told.error)
+
+
+def test_what_takes_too_much_of_a_processor_is_refused_and_leaves_no_process(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vetting, "CPU_LIMIT_S", 1)
+    bench.ask("choice", SLOW)
+    assert bench.verdict().error == "it takes more than 1 s of a processor to read"
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_what_takes_too_much_memory_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vetting, "_MEMORY_BYTES", 1 << 20)  # less than there is already
+    bench.ask("choice", SLOW)
+    assert "to read, or cannot be read at all" in str(bench.verdict().error)
+
+
+@pytest.mark.parametrize("tenant", ["modest", "greedy"])
+def test_slow_grammars_keep_no_quick_one_waiting(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, tenant: str
+) -> None:
+    monkeypatch.setattr(vetting, "CPU_LIMIT_S", 1)
+    slow = {bench.ask("choice", SLOW, "greedy") for _ in range(3)}
+    quick = [bench.ask("regex", f"a{number}", tenant) for number in range(3)]
+    told = [bench.verdict().serial for _ in (*quick, *slow)]
+    assert set(told[:3]) == set(quick)
+    assert set(told[3:]) == slow
+
+
+def test_tenants_take_turns(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vetting, "_MAX_QUICK", 1)
+    asked = [bench.ask("regex", "a", tenant) for tenant in ("many", "many", "many", "few")]
+    for _ in asked:
+        bench.vetting._step()  # takes one in
+    told = [bench.verdict().serial for _ in asked]
+    assert told.index(asked[3]) < told.index(asked[2])
+
+
+@pytest.mark.parametrize(
+    "regex", ["a{99999999}", "(a{2}b){1,99999999}", "a{5,}b{100001}", "a{" + "9" * 5000 + "}"]
+)
+def test_what_repeats_too_often_is_refused_at_sight(regex: str) -> None:
+    begun_s = time.process_time()
+    with pytest.raises(GrammarFault, match="may repeat"):
+        source_of("regex", regex)
+    assert time.process_time() - begun_s < 1.0  # and not compiled for seconds
+
+
+@pytest.mark.parametrize("regex", ["a{1,3}", f"a{{{MAX_REPEATS}}}", "a{,}", "[{]12[}]"])
+def test_what_repeats_as_often_as_it_may_is_not(regex: str) -> None:
+    assert source_of("regex", regex)
