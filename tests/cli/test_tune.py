@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from noria.cli.main import main
-from noria.config.operating_point import read_operating_point
+from noria.config.operating_point import read_operating_point, write_operating_point
 from support_tuning import saved_calibration
 
 LOAD = ["--prompt-tokens", "200-400", "--output-tokens", "5-10", "--sim-requests", "60", "--requests", "60"]
@@ -48,6 +49,17 @@ def test_the_operating_point_holds_the_settings_the_limits_and_the_rate(out: Pat
     assert point.measured["ttft_ms_p95"].value <= 500
     assert point.measured["itl_ms_p95"].value <= 60
     assert point.workload.options["prompt_tokens"] == "200-400"
+
+
+def test_a_point_that_was_tuned_from_another_holds_its_settings_one_by_one(out: Path, tmp_path: Path) -> None:
+    before = read_operating_point(str(out / "operating_point.json"))
+    path = str(tmp_path / "before.json")
+    write_operating_point(replace(before, settings={"quantization": "w8", "max_num_queued_reqs": 7}), path)
+    asked = ["tune", str(out.parent / "model.json"), "--simulate-only", "--operating-point", path]
+    assert main([*asked, "--out", str(tmp_path / "out"), *LIMITS, *LOAD, *GRID, "--max-num-seqs", "4"]) == 0
+    settings = read_operating_point(str(tmp_path / "out" / "operating_point.json")).settings
+    assert settings["quantization"] == "w8"
+    assert "operating_point" not in settings
 
 
 def test_every_setting_that_was_tried_is_in_the_json_with_its_probes(out: Path) -> None:

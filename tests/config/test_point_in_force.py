@@ -88,6 +88,18 @@ def test_what_differs_is_warned_of_with_both_values(
     )
 
 
+def test_a_simulated_point_says_so_and_knows_its_model_by_name_alone(tmp_path: Path) -> None:
+    path = str(tmp_path / "point.json")
+    point = operating_point()
+    simulated = replace(point, source="simulated", model=replace(point.model, hash=""))
+    found = PointInForce(path, simulated, {}, {})
+    assert found.words().startswith(f"operating point {path} (3.1 requests/s, simulated, with P95 of TTFT")
+    assert found.warning(MODEL, "0.5.0", MACHINE) is None
+    other = found.warning({"name": "big", "hash": "ff"}, "0.5.0", MACHINE)
+    assert other is not None
+    assert "the model is big (ff), not tiny (of unknown content)" in other
+
+
 def test_everything_that_differs_comes_in_one_warning(tmp_path: Path) -> None:
     told = in_force(tmp_path / "point.json").warning(
         {"name": "big", "hash": "ff"}, "1", MACHINE | {"cpus": 8}

@@ -111,7 +111,9 @@ def _stated(options: TuneOptions) -> dict[str, Any]:
     return {
         setting.name: value
         for setting in settings_of(type(options.engine))
-        if not setting.about.secret and (value := _value(options.engine, setting.name)) != setting.default
+        if setting.name != "operating_point"  # its settings are here one by one
+        and not setting.about.secret
+        and (value := _value(options.engine, setting.name)) != setting.default
     }
 
 

@@ -25,7 +25,7 @@ _AGAIN = "noria tune writes one"
 
 @dataclass(frozen=True, slots=True)
 class PointModel:
-    """As the engine's fingerprint has it. hash: of the tensors' names, shapes, kinds and beginnings.
+    """As the engine's fingerprint has it. hash: of the tensors' names, shapes, kinds and beginnings; empty: unknown.
 
     stored_as: how many tensors there are of each kind.
     """

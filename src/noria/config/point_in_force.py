@@ -26,7 +26,8 @@ class PointInForce:
     def words(self) -> str:
         """In one line."""
         sets = ", ".join(f"{name} {value}" for name, value in self.settings.items()) or "nothing"
-        rate = f"{self.point.rate.passed:g} requests/s with {_limits(self.point.slo)}"
+        source = "" if self.point.source == "real" else f", {self.point.source},"
+        rate = f"{self.point.rate.passed:g} requests/s{source} with {_limits(self.point.slo)}"
         told = f"operating point {self.path} ({rate}) sets {sets}"
         if not self.departures:
             return told
@@ -52,8 +53,8 @@ class PointInForce:
         """
         found = self.point.fingerprint
         others = []
-        if self.point.model.hash != model["hash"]:
-            there = f"{self.point.model.name} ({self.point.model.hash})"
+        if not self._is_of(model):
+            there = f"{self.point.model.name} ({self.point.model.hash or 'of unknown content'})"
             others.append(f"the model is {model['name']} ({model['hash']}), not {there}")
         if found.engine_version != version:
             others.append(f"the version is {version}, not {found.engine_version}")
@@ -68,6 +69,11 @@ class PointInForce:
             f"the operating point {self.path} was found elsewhere: here {'; '.join(others)}. Its settings hold, its "
             f"rate and its limits need not: noria tune finds them anew"
         )
+
+    def _is_of(self, model: Mapping[str, Any]) -> bool:
+        """By the name where a simulation knew no more."""
+        found = self.point.model
+        return found.hash == model["hash"] if found.hash else found.name == model["name"]
 
     def warning_here(self, model: Mapping[str, Any], version: str) -> str | None:
         """As `warning`, on this machine."""
