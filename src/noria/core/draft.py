@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from noria.core.plan import BlockMove, NewRequest, StepPlan, Work
 from noria.core.prices import Prices
@@ -15,18 +15,13 @@ class DraftWork:
     request: Request
     num_new: int = 0
     price: int = 0
-    new_blocks: list[int] = field(default_factory=list)
+    new_blocks: tuple[int, ...] = ()
 
     def freeze(self) -> Work:
-        request = self.request
-        completes = request.num_computed + self.num_new == request.num_known
-        return Work(
-            request_id=request.id,
-            num_computed=request.num_computed,
-            num_new=self.num_new,
-            new_blocks=tuple(self.new_blocks),
-            samples=completes and request.num_known < request.max_known,
-        )
+        request, num_new = self.request, self.num_new
+        num_computed, num_known = request.num_computed, len(request.token_ids)
+        samples = num_computed + num_new == num_known and num_known < request.max_known
+        return Work(request.id, num_computed, num_new, self.new_blocks, samples)
 
 
 class Draft:
@@ -62,7 +57,7 @@ class Draft:
     @property
     def spent(self) -> int:
         """The price of all that is in."""
-        return sum(work.price for work in self._work.values())
+        return sum([work.price for work in self._work.values()])
 
     def need(self, request: Request) -> int:
         """The price of all that the request lacks."""
@@ -81,11 +76,14 @@ class Draft:
 
     def add(self, request: Request, num_new: int, new_blocks: Sequence[int]) -> None:
         assert 0 < num_new <= self.tokens_left, f"{num_new} tokens where {self.tokens_left} are left"
-        work = self._work.setdefault(request.id, DraftWork(request))
+        work = self._work.get(request.id)
+        if work is None:
+            work = self._work[request.id] = DraftWork(request)
         price = self._prices.of(num_new, request.num_computed + work.num_new)
         work.num_new += num_new
         work.price += price
-        work.new_blocks.extend(new_blocks)
+        if new_blocks:
+            work.new_blocks = (*work.new_blocks, *new_blocks)
         self.tokens_left -= num_new
         self.price_left -= price
 
@@ -108,7 +106,7 @@ class Draft:
         return StepPlan(
             step=step,
             arrivals=tuple(self._arrivals),
-            work=tuple(work.freeze() for work in self._work.values()),
+            work=tuple([work.freeze() for work in self._work.values()]),
             moves=tuple(self._moves),
             departures=tuple(departures),
         )

@@ -103,6 +103,11 @@ class KVCacheManager:
         table.blocks.append(destination)
         return [] if destination == hit.copy_source else [BlockMove(hit.copy_source, destination)]
 
+    def has_slot(self, request: Request) -> bool:
+        """Whether the next token has a slot in blocks that the request holds; False for one that holds none."""
+        table = self._tables.get(request.id)
+        return table is not None and request.num_computed < len(table.blocks) * self.block_size
+
     def room(self, request: Request) -> int:
         """Tokens that can be computed next without freeing anything."""
         capacity = (self.num_held(request.id) + self.pool.num_free) * self.block_size
@@ -132,7 +137,10 @@ class KVCacheManager:
         if not self._registers:
             return
         table = self._tables[request.id]
-        for index in range(table.num_registered, request.num_computed // self.block_size):
+        num_full = request.num_computed // self.block_size
+        if table.num_registered >= num_full:
+            return  # most steps: a decode fills a block now and then
+        for index in range(table.num_registered, num_full):
             tokens = self._block_tokens(request, index)
             digest = request.chain.digest(index, request.token_ids)
             orphan = self.prefix.orphan_under(digest)

@@ -6,6 +6,7 @@ Everything that prices a step is in the plan; what the runner may know of a requ
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from noria.config.pooling import PoolingParams
 from noria.sampling.params import SamplingParams
@@ -84,9 +85,8 @@ class TokenLogprobs:
     top: tuple[tuple[int, float], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Sampled:
-    """What a step sampled for one request."""
+class Sampled(NamedTuple):
+    """What a step sampled for one request. (A tuple: one is made for each sequence of each step.)"""
 
     request_id: str
     token_ids: tuple[int, ...]

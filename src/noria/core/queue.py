@@ -22,7 +22,8 @@ class RequestQueue:
         return len(self._entries)
 
     def __iter__(self) -> Iterator[Request]:
-        return (request for _, request in self._entries)
+        """Over those that are in it now, whoever joins or leaves meanwhile."""
+        return iter([request for _, request in self._entries])
 
     def __contains__(self, request_id: str) -> bool:
         return request_id in self._by_id

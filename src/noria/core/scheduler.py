@@ -16,7 +16,7 @@ from noria.core.admission import Admitter
 from noria.core.draft import Draft
 from noria.core.kv import KVCacheManager
 from noria.core.outputs import Delta, FinishReason
-from noria.core.plan import Failure, PromptLogprobs, Sampled, StepPlan, StepResult, TokenLogprobs, Work
+from noria.core.plan import Failure, PromptLogprobs, Sampled, StepPlan, StepResult, TokenLogprobs
 from noria.core.policies import Policies
 from noria.core.queue import RequestQueue
 from noria.core.request import Request
@@ -80,9 +80,7 @@ class Scheduler:
     def plan(self, now_s: float) -> StepPlan:
         """Compose the next step. Empty when there is nothing to do."""
         draft = Draft(self._config.max_num_batched_tokens, self._policies.prices)
-        for request in list(self.running):
-            if request.num_pending == 1 and self.running.get(request.id) is request:
-                self._extend(request, 1, draft)
+        self._plan_decodes(draft)
         draft.reserve_for_prompts()
         self._share_out(draft, now_s)
         self._spend_rest(draft)
@@ -101,16 +99,20 @@ class Scheduler:
         self._policies.prices.done(now_s)
         results = _Results(result)
         deltas: list[Delta] = []
+        count_computed, failures, block_size = self.tally.count_computed, results.failures, self.kv.block_size
         for work in plan.work:
             request = self.running.get(work.request_id)
             assert request is not None, f"work of request {work.request_id}, which does not run"
-            self.tally.count_computed(request, work.num_new)
+            count_computed(request, work.num_new)
             request.num_computed += work.num_new
-            self.kv.register(request)
-            if request.id in results.failures:
-                deltas.append(self._fail(request, results.failures[request.id]))
+            if work.num_new > 1 or not request.num_computed % block_size:  # else no block became full
+                self.kv.register(request)
+            if work.request_id in failures:
+                deltas.append(self._fail(request, failures[work.request_id]))
+            elif work.samples:
+                deltas.append(self._append(request, results, now_s))
             else:
-                deltas += self._accept_results(request, work, results, now_s)
+                deltas += self._accept_read(request, results)
         return deltas
 
     def take_tally(self) -> StepTally:
@@ -148,13 +150,24 @@ class Scheduler:
                 f"{request.id} waits with {request.num_computed} computed tokens"
             )
 
+    def _plan_decodes(self, draft: Draft) -> None:
+        """Every running request that lacks one token, oldest first."""
+        has_slot = self.kv.has_slot
+        for request in self.running:
+            if len(request.token_ids) - request.num_computed != 1:
+                continue
+            if draft.tokens_left and has_slot(request):
+                draft.add(request, 1, ())
+            elif request.id in self.running:  # else it was preempted
+                self._extend(request, 1, draft)
+
     def _share_out(self, draft: Draft, now_s: float) -> None:
         """Split what the decodes left between prompts that run and requests that wait, oldest first."""
         if draft.is_spent:
             return
         # Where memory is short, who was just preempted comes back later.
         closed = self.tally.num_preemptions > 0 or not draft.takes_newcomers
-        claims = [request for request in self.running if request.num_pending > 1]
+        claims = [request for request in self.running if len(request.token_ids) - request.num_computed > 1]
         claims += [] if closed else self._admitter.candidates()
         claims.sort(key=attrgetter("place"))
         shares = self._policies.split.split(draft.price_left, [draft.need(request) for request in claims])
@@ -196,7 +209,9 @@ class Scheduler:
         """What was granted to requests that could not be admitted, or had a prefix hit, goes to prompts that
         run, oldest first.
         """
-        for request in self.running:
+        for request in () if draft.is_spent else self.running:
+            if len(request.token_ids) - request.num_computed == 1:
+                continue  # a decode, or the rest of a prompt: it is in the step, or nothing was left
             if request.num_pending > draft.num_new(request) and not draft.is_spent:
                 self._extend_freely(request, draft.affordable(request, draft.price_left), draft)
         if draft.is_empty and len(self.running):
@@ -212,12 +227,9 @@ class Scheduler:
         request.life.num_preemptions += 1
         self.tally.preempted_ids.append(request.id)
 
-    def _accept_results(self, request: Request, work: Work, results: _Results, now_s: float) -> list[Delta]:
-        fresh = _unsent(request, results.logprobs.get(request.id))
-        if work.samples:
-            sampled = results.sampled.get(request.id)
-            assert sampled is not None, f"request {request.id} was to sample and did not"
-            return [self._append(request, sampled, fresh, now_s)]
+    def _accept_read(self, request: Request, results: _Results) -> list[Delta]:
+        """Of work that sampled nothing."""
+        fresh = results.fresh_logprobs(request)
         if request.num_computed == request.max_known:  # nothing was asked for beyond the prompt
             pooled = results.pooled.get(request.id)
             delta = Delta(
@@ -231,33 +243,39 @@ class Scheduler:
             ]
         return [Delta(request.id, prompt_logprobs=fresh)] if fresh else []
 
-    def _append(
-        self, request: Request, sampled: Sampled, prompt_logprobs: tuple[TokenLogprobs, ...], now_s: float
-    ) -> Delta:
+    def _append(self, request: Request, results: _Results, now_s: float) -> Delta:
+        sampled = results.sampled.get(request.id)
+        assert sampled is not None, f"request {request.id} was to sample and did not"
         kept, stop_token_id = self._cut(request, sampled)
         request.token_ids.extend(kept)
         self.tally.count_sampled(request, len(kept), now_s)
-        delta = Delta(
-            request.id,
-            token_ids=kept,
-            logprobs=sampled.logprobs[: len(kept)],
-            prompt_logprobs=prompt_logprobs,
-            stop_token_id=stop_token_id,
-            num_cached_tokens=request.life.num_cached,
-        )
+        finish: FinishReason | None = None
         if stop_token_id is not None:
-            return self._finish(request, delta, FinishReason.STOP)
-        if request.num_known >= request.max_known:
-            return self._finish(request, delta, FinishReason.LENGTH)
-        return delta
+            finish = FinishReason.STOP
+        elif len(request.token_ids) >= request.max_known:
+            finish = FinishReason.LENGTH
+        if finish is not None:
+            self._leave(request, finish)
+        return Delta(
+            request.id,
+            kept,
+            sampled.logprobs[: len(kept)],
+            results.fresh_logprobs(request) if results.logprobs else (),
+            finish,
+            stop_token_id,
+            request.life.num_cached,
+        )
 
     def _cut(self, request: Request, sampled: Sampled) -> tuple[tuple[int, ...], int | None]:
         """The tokens up to the request's end, and the stop token that ends it, if one does."""
         params = request.params
         assert isinstance(params, SamplingParams), f"request {request.id} sampled, with {params}"
-        token_ids = sampled.token_ids[: request.max_known - request.num_known]
-        first_stop = max(0, params.min_tokens - request.num_output)  # earlier tokens cannot end it
-        for index, token_id in enumerate(token_ids[first_stop:], first_stop):
+        num_known = len(request.token_ids)
+        token_ids = sampled.token_ids[: request.max_known - num_known]
+        first_stop = params.min_tokens - (num_known - request.num_prompt)  # earlier tokens cannot end it
+        for index, token_id in enumerate(token_ids):
+            if index < first_stop:
+                continue
             is_eos = token_id in self._eos_token_ids and not params.ignore_eos
             if is_eos or token_id in params.stop_token_ids:
                 return token_ids[: index + 1], token_id
@@ -293,11 +311,14 @@ class _Results:
         self.failures = {entry.request_id: entry for entry in result.failures}
         self.pooled = {entry.request_id: entry.numbers for entry in result.pooled}
 
+    def fresh_logprobs(self, request: Request) -> tuple[TokenLogprobs, ...]:
+        """Of the request's prompt, those that were not sent yet."""
+        news = self.logprobs.get(request.id)
+        return () if news is None else _unsent(request, news)
 
-def _unsent(request: Request, news: PromptLogprobs | None) -> tuple[TokenLogprobs, ...]:
+
+def _unsent(request: Request, news: PromptLogprobs) -> tuple[TokenLogprobs, ...]:
     """The prompt log-probabilities that were not sent yet: a resumed request computes old ones again."""
-    if news is None:
-        return ()
     sent = request.life.num_prompt_logprobs_sent
     fresh = news.logprobs[max(0, sent + 1 - news.start) :]  # position 0 has none: entry i is position i + 1
     request.life.num_prompt_logprobs_sent = max(sent, news.start - 1 + len(news.logprobs))

@@ -34,10 +34,14 @@ class StepTally:
     def count_computed(self, request: Request, num_new: int) -> None:
         """Called before request.num_computed advances by num_new."""
         start, end = request.num_computed, request.num_computed + num_new
-        once = request.life.num_computed_once
+        life = request.life
+        once = life.num_computed_once
+        if once <= start >= request.num_prompt:  # an output for the first time, as nearly always
+            life.num_computed_once = end
+            return
         self.num_recomputed_tokens += max(0, min(once, end) - start)
         self.num_prompt_tokens += max(0, min(end, request.num_prompt) - max(start, once))
-        request.life.num_computed_once = max(once, end)
+        life.num_computed_once = max(once, end)
 
     def count_sampled(self, request: Request, num_tokens: int, now_s: float) -> None:
         life = request.life

@@ -33,8 +33,10 @@ def step_record(
     plan: StepPlan, times: StepTimes, tally: StepTally, stats: EngineStats, changed_blocks: BlockChanges
 ) -> StepRecord:
     """Record of a committed step; `stats` is the state after it."""
-    decodes = [work for work in plan.work if is_decode(work)]
-    chunks = [work for work in plan.work if not is_decode(work)]
+    chunks = [work for work in plan.work if not (work.num_new == 1 and work.samples)]
+    num_decodes = len(plan.work) - len(chunks)
+    # Of all work, less that of the chunks: most work of most steps is decodes.
+    context = sum([work.num_computed for work in plan.work]) - sum([work.num_computed for work in chunks])
     return StepRecord(
         step=plan.step,
         start_s=times.start_s,
@@ -45,10 +47,10 @@ def step_record(
         collected_s=times.collected_s,
         work=plan.work,
         num_prefill_seqs=len(chunks),
-        num_decode_seqs=len(decodes),
-        num_prefill_tokens=sum(work.num_new for work in chunks),
-        prefill_context_sum=sum(work.num_new * (work.num_computed + work.num_new / 2) for work in chunks),
-        num_decode_kv_tokens=sum(work.num_computed + 1 for work in decodes),
+        num_decode_seqs=num_decodes,
+        num_prefill_tokens=sum([work.num_new for work in chunks]),
+        prefill_context_sum=sum([work.num_new * (work.num_computed + work.num_new / 2) for work in chunks]),
+        num_decode_kv_tokens=context + num_decodes,
         num_prompt_tokens=tally.num_prompt_tokens,
         num_recomputed_tokens=tally.num_recomputed_tokens,
         num_sampled_tokens=tally.num_sampled_tokens,
