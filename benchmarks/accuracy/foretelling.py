@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -16,7 +16,7 @@ from noria.bench.outcome import Outcome
 from noria.bench.play import Play
 from noria.capacity.driving import Driver, bench_outcomes
 from noria.capacity.fit import Fit, MeasuredStep, fit_steps
-from noria.capacity.front import Front, Passage, fit_front
+from noria.capacity.front import Front, Passage, fit_front, passages
 from noria.capacity.measured import measured_steps
 from noria.capacity.simulate import Deployment, simulate
 from noria.config.engine import EngineConfig
@@ -80,50 +80,40 @@ def learnt_file(directory: Path, log: str) -> Path:
     return directory / f"{log.removesuffix('.jsonl')}-learnt.json"
 
 
-def passages(log: Log, loads: Sequence[Measured]) -> list[Passage]:
-    """Requests of the log that are one of the client's: alike in length, and accepted next after they were sent."""
-    waiting = sorted(log.requests, key=lambda record: record.accepted_s)
+def seen_by_both(log: Log, loads: Sequence[Measured]) -> list[Passage]:
+    """One load after the other: they follow each other in the log."""
+    ends_s = dict(
+        zip(
+            log.collected_s.tolist(),
+            (start_s + step.seconds for start_s, step in zip(log.starts_s.tolist(), log.steps, strict=True)),
+            strict=True,
+        )
+    )
     found = []
-    for sent_s, received_s, one in sorted(_sent(loads), key=lambda sent: sent[0]):
-        lengths = (one.num_prompt, one.num_output)
-        for place, record in enumerate(waiting):
-            if record.accepted_s < sent_s or (record.num_prompt_tokens, record.num_output_tokens) != lengths:
-                continue
-            if record.first_token_s is not None and record.first_token_s <= received_s:
-                made_s = _step_end_s(log, record.first_token_s)
-                found.append(Passage(one.num_prompt, sent_s, record.accepted_s, made_s, received_s))
-            del waiting[place]
-            break
+    for load in loads:
+        records = [one for one in log.requests if load.origin_s <= one.accepted_s <= load.end_s]
+        found += passages(load.outcomes, records, ends_s)
     return found
-
-
-def _sent(loads: Sequence[Measured]) -> list[tuple[float, float, Outcome]]:
-    return [
-        (load.origin_s + one.sent_s, load.origin_s + one.first_s, one)
-        for load in loads
-        for one in load.outcomes
-        if one.is_ok
-    ]
-
-
-def _step_end_s(log: Log, collected_s: float) -> float:
-    place = int(np.searchsorted(log.collected_s, collected_s - 1e-9))
-    return float(log.starts_s[place]) + log.steps[place].seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Foreteller:
-    """What was learnt of one server before the held-out loads."""
+    """What was learnt of one server before the held-out loads.
+
+    level: logarithm of measured over foretold time of the very steps that were learnt from: what their scatter, which a
+    simulation has too, comes to.
+    """
 
     log: Log
     fit: Fit
     front: Front
+    level: float
 
     def words(self) -> str:
         return (
             f"{self.fit.num_steps} steps learnt, each of others foretold within {self.fit.mape:.1%}, all within "
-            f"{self.fit.bias:+.1%}; HTTP takes {1e3 * self.front.request_s:.2f} ms a request, "
-            f"{1e6 * self.front.prompt_token_s:.2f} us a prompt token and {1e3 * self.front.answer_s:.2f} ms back"
+            f"{self.fit.bias:+.1%}; the machine's speed drifts by {self.fit.model.drift:.1%}; HTTP takes "
+            f"{1e3 * self.front.request_s:.2f} ms a request and {1e6 * self.front.prompt_token_s:.2f} us a prompt token"
         )
 
     def capacity(self, workload: str) -> float:
@@ -158,7 +148,7 @@ def _log_ratio(of: Foreteller, chosen: slice, weights: np.ndarray) -> float:
     steps = of.log.steps[chosen]
     measured = np.array([step.seconds for step in steps])
     foretold = np.array([of.fit.model.seconds(step.features) for step in steps])
-    return float(np.log((weights @ measured) / (weights @ foretold)))
+    return float(np.log((weights @ measured) / (weights @ foretold))) - of.level
 
 
 def foreteller(directory: Path, log: str) -> Foreteller:
@@ -166,4 +156,5 @@ def foreteller(directory: Path, log: str) -> Foreteller:
     loads = load_several(learnt_file(directory, log))
     read = read_log(directory / log)
     chosen = read.within(loads[0].origin_s, loads[-1].end_s)
-    return Foreteller(read, fit_steps(read.steps[chosen]), fit_front(passages(read, loads)))
+    learnt = Foreteller(read, fit_steps(read.steps[chosen]), fit_front(seen_by_both(read, loads)), 0.0)
+    return replace(learnt, level=_log_ratio(learnt, chosen, np.ones(chosen.stop - chosen.start)))

@@ -6,44 +6,95 @@ import random
 
 import pytest
 
-from noria.bench.outcome import Outcome
+from noria.bench.outcome import Outcome, Status
 from noria.bench.play import Play, make_play
 from noria.bench.workload import make_workload
 from noria.capacity.driving import Driver, bench_outcomes
-from noria.capacity.front import NO_FRONT, Front, Passage, fit_front
+from noria.capacity.front import NO_FRONT, Front, fit_front, passages
 from noria.capacity.simulate import Deployment, simulate
 from noria.config.benching import LoadOptions, WorkloadOptions
 from noria.config.errors import ConfigError
+from noria.core.outputs import FinishReason
+from noria.engine.messages import RequestRecord
 from support_capacity import simple_model
 from support_engine import engine_config
 
-TRUTH = Front(request_s=0.003, prompt_token_s=2e-6, answer_s=0.002)
+TRUTH = Front(request_s=0.005, prompt_token_s=2e-6)
 CONFIG = engine_config(num_blocks=1024, block_size=16, max_num_seqs=8, max_num_batched_tokens=128)
 
 
-def passages(count: int, held_up_share: float = 0.0) -> list[Passage]:
+def seen_and_recorded(
+    count: int, held_up_share: float = 0.0
+) -> tuple[list[Outcome], list[RequestRecord], dict[float, float]]:
+    """What client and engine tell of the same requests, by clocks of their own, and the ends of steps."""
     draw = random.Random(3)
-    found = []
+    seen, records, ends = [], [], {}
     for number in range(count):
-        num_prompt = draw.randrange(1, 2000)
+        num_prompt, num_output = draw.randrange(1, 2000), draw.randrange(1, 50)
         late_s = 0.2 if draw.random() < held_up_share else 0.0
-        accepted_s = number + TRUTH.way_in_s(num_prompt) + draw.gauss(0, 1e-4) + late_s
-        made_s = accepted_s + 0.05
-        found.append(Passage(num_prompt, number, accepted_s, made_s, made_s + TRUTH.answer_s + late_s))
-    return found
+        accepted_s, made_s = 5000.0 + number, 5000.0 + number + 0.3
+        ends[made_s] = made_s + 0.001
+        first_s = number + 0.301 + TRUTH.seconds(num_prompt) + draw.gauss(0, 1e-4) + late_s
+        records.append(record_of(str(number), accepted_s, made_s, num_prompt, num_output))
+        seen.append(outcome_of(number, first_s, num_prompt, num_output))
+    return seen, records, ends
+
+
+def record_of(
+    name: str, accepted_s: float, first_s: float, num_prompt: int, num_output: int
+) -> RequestRecord:
+    return RequestRecord(
+        request_id=name,
+        accepted_s=accepted_s,
+        first_scheduled_s=accepted_s,
+        first_token_s=first_s,
+        last_token_s=first_s,
+        finished_s=first_s,
+        num_prompt_tokens=num_prompt,
+        num_output_tokens=num_output,
+        num_cached_tokens=0,
+        num_preemptions=0,
+        priority=0,
+        max_tokens=num_output,
+        n=1,
+        finish=FinishReason.LENGTH,
+    )
+
+
+def outcome_of(number: int, first_s: float, num_prompt: int, num_output: int) -> Outcome:
+    return Outcome(
+        index=number,
+        arrival_s=number,
+        sent_s=number,
+        chunk_s=(first_s,),
+        chunk_tokens=(num_output,),
+        end_s=first_s,
+        status=Status.OK,
+        num_prompt=num_prompt,
+        num_output=num_output,
+        num_planned=num_prompt,
+        num_asked=num_output,
+    )
 
 
 @pytest.mark.parametrize("held_up_share", [0.0, 0.2])
-def test_the_ways_in_and_out_are_learnt_whoever_was_held_up(held_up_share: float) -> None:
-    front = fit_front(passages(400, held_up_share))
+def test_what_http_takes_is_learnt_whoever_was_held_up(held_up_share: float) -> None:
+    front = fit_front(passages(*seen_and_recorded(400, held_up_share)))
     assert front.request_s == pytest.approx(TRUTH.request_s, rel=0.05)
     assert front.prompt_token_s == pytest.approx(TRUTH.prompt_token_s, rel=0.05)
-    assert front.answer_s == pytest.approx(TRUTH.answer_s, rel=0.05)
+
+
+def test_requests_that_one_side_alone_tells_of_are_passed_over() -> None:
+    seen, records, ends = seen_and_recorded(60)
+    others = [record_of(f"other {place}", 5000.5 + place, 5000.8 + place, 3000, 1) for place in range(20)]
+    found = passages(seen[::2], [*records, *others], ends)
+    assert [one.num_prompt for one in found] == [one.num_prompt for one in seen[::2]]
+    assert all(abs(one.beside_s - TRUTH.seconds(one.num_prompt)) < 1e-3 for one in found)
 
 
 def test_too_few_requests_are_refused_with_their_number() -> None:
-    with pytest.raises(ConfigError, match=r"19 requests are too few.* 20"):
-        fit_front(passages(19))
+    with pytest.raises(ConfigError, match=r"19 requests .* too few.* 20"):
+        fit_front(passages(*seen_and_recorded(19)))
 
 
 def test_a_client_sees_both_ways_beside_the_engine() -> None:
@@ -51,7 +102,7 @@ def test_a_client_sees_both_ways_beside_the_engine() -> None:
     play = make_play(make_workload(options, 40, 2048, None), LoadOptions(rate=0.1), 0)
     seen = {front: _seen(play, front) for front in (NO_FRONT, TRUTH)}
     for plain, real in zip(seen[NO_FRONT], seen[TRUTH], strict=True):
-        way_s = TRUTH.way_in_s(plain.num_prompt) + TRUTH.answer_s
+        way_s = TRUTH.seconds(plain.num_prompt)
         assert real.arrival_s == pytest.approx(plain.arrival_s)
         assert real.ttft_slo_s - plain.ttft_slo_s == pytest.approx(way_s)
         assert real.e2el_slo_s - plain.e2el_slo_s == pytest.approx(way_s)

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from noria.capacity.model_file import load
 from noria.capacity.run_file import read_run
 from noria.cli.main import main
+from noria.engine.messages import RequestRecord
 from support_capacity import logged_client, run_random_load
 from support_engine import engine_config
 
@@ -41,11 +43,54 @@ def test_a_log_makes_a_model_and_the_model_foretells_a_load(
     )
     assert status == 0
     told = capsys.readouterr().out
-    assert "as calibrated" in told and "max_num_seqs=2" in told and "times the speed of life" in told
+    assert (
+        "as calibrated" in told
+        and "max_num_seqs=2" in told
+        and "times real time" in told
+        and "90% interval" in told
+    )
     result = json.loads((out / "result.json").read_text())
     assert result["noria"]["source"] == "simulated"
     assert result["completed"] == 80
     assert (out / "what-if" / "result.json").exists()
+
+
+def test_a_bench_run_beside_its_log_tells_what_http_takes(
+    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended = sorted((one.record for one in read_run(log).ended.values()), key=lambda one: one.accepted_s)
+    rows = [seen_over_http(one, 0.025) for one in ended if one.first_token_s is not None]
+    (tmp_path / "requests.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    path = tmp_path / "model.json"
+    arguments = ["--from-log", str(log), "--from-bench", str(tmp_path), "-o", str(path)]
+    assert main(["calibrate", *arguments]) == 0
+    assert "HTTP takes 2" in capsys.readouterr().out
+    assert load(path).front.request_s == pytest.approx(0.025, abs=0.005)
+
+
+def seen_over_http(record: RequestRecord, beside_s: float) -> dict[str, object]:
+    assert record.first_token_s is not None
+    sent_s = record.accepted_s - 7000
+    first_s = sent_s + record.first_token_s - record.accepted_s + beside_s
+    return {
+        "index": 0,
+        "arrival_s": sent_s,
+        "sent_s": sent_s,
+        "chunk_s": [first_s],
+        "chunk_tokens": [record.num_output_tokens],
+        "end_s": first_s,
+        "status": "ok",
+        "num_prompt": record.num_prompt_tokens,
+        "num_output": record.num_output_tokens,
+        "num_planned": record.num_prompt_tokens,
+        "num_asked": record.num_output_tokens,
+        "pieces": [],
+    }
+
+
+def test_a_bench_run_without_a_log_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["calibrate", "--from-bench", str(tmp_path), "-o", str(tmp_path / "m.json")]) == 2
+    assert "give its log with --from-log" in capsys.readouterr().err
 
 
 def test_a_log_is_put_beside_its_simulation(

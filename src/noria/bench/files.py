@@ -9,8 +9,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import orjson
 
+from noria.bench.outcome import Outcome
 from noria.bench.result import Report, request_rows, result_json
 from noria.config.errors import ConfigError
 
@@ -60,6 +62,17 @@ def write_run(report: Report, directory: Path, with_texts: bool) -> list[str]:
         write_lines(directory / "steps.jsonl", report.run.steps)
         names.append("steps.jsonl")
     return names + _write_parquet(directory, rows, report.run.steps)
+
+
+def read_outcomes(directory: str) -> list[Outcome]:
+    """Of the requests of a run in its directory. Raises ConfigError."""
+    path = Path(directory) / "requests.jsonl"
+    try:
+        return [msgspec.json.decode(line, type=Outcome) for line in path.read_bytes().splitlines()]
+    except OSError as error:
+        raise ConfigError(f"the run {directory} cannot be read: {path}: {error.strerror}") from error
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"{path} holds no requests of noria bench: {error}") from error
 
 
 def write_lines(path: Path, rows: Sequence[dict[str, Any]]) -> None:

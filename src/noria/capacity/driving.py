@@ -60,7 +60,7 @@ class Driver:
 
     def follow_up(self, outcome: Outcome) -> Iterable[Arrival]:
         index = int(outcome.arrival.request_id)
-        at_s = outcome.finished_s + self._front.answer_s
+        at_s = outcome.finished_s
         follower = self._play.followers.get(index)
         if follower is not None and outcome.refusal is None:
             at_s += self._play.requests[follower].pause_s
@@ -80,7 +80,7 @@ class Driver:
         prompt = self._tokens(planned.pieces)
         answer = self._draws(f"answer to {index}", planned.num_output)
         tokens = tuple(np.concatenate([prompt, answer]).tolist())
-        at_s += self._front.way_in_s(len(prompt))
+        at_s += self._front.seconds(len(prompt))
         return Arrival(str(index), at_s, tokens, len(prompt), planned.num_output)
 
     def _tokens(self, pieces: Sequence[Piece]) -> np.ndarray:
@@ -95,13 +95,13 @@ class Driver:
 def bench_outcomes(
     outcomes: Sequence[Outcome], requests: Sequence[Planned], front: Front = NO_FRONT
 ) -> list[BenchOutcome]:
-    """As the client sees them. requests: the load's, by index. front: as the driver's."""
+    """As the client sees them. requests: the load's, by index. front: as the driver's, all of it before the engine."""
     return [_bench_outcome(one, requests[int(one.arrival.request_id)], front) for one in outcomes]
 
 
 def _bench_outcome(one: Outcome, planned: Planned, front: Front) -> BenchOutcome:
     arrival, record = one.arrival, one.record
-    sent_s = arrival.at_s - front.way_in_s(arrival.num_prompt)
+    sent_s = arrival.at_s - front.seconds(arrival.num_prompt)
     status = (
         Status.REJECTED
         if one.refusal is not None
@@ -111,9 +111,9 @@ def _bench_outcome(one: Outcome, planned: Planned, front: Front) -> BenchOutcome
         index=planned.index,
         arrival_s=sent_s,
         sent_s=sent_s,
-        chunk_s=tuple(made_s + front.answer_s for made_s in one.token_times_s),
+        chunk_s=tuple(one.token_times_s),
         chunk_tokens=(1,) * len(one.token_times_s),
-        end_s=one.finished_s + front.answer_s,
+        end_s=one.finished_s,
         status=status,
         num_prompt=arrival.num_prompt,
         num_output=len(one.token_times_s),

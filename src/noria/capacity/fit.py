@@ -24,6 +24,7 @@ MIN_STEPS = 30  # fewer say nothing
 _ROUNDS = 8  # of reweighting; what changes after that is below a tenth of a percent
 _HUBER = 1.345  # times the spread: 95 % as efficient as least squares where errors are normal (Huber 1981)
 _MIN_ROWS = 5  # measured steps between two knots, or they are one
+_USUAL = 3.0  # times the spread: what lies further away is an outlier
 _NORMAL = 1.4826  # a standard deviation is this many median absolute deviations
 
 
@@ -79,6 +80,8 @@ def learn(steps: Sequence[MeasuredStep]) -> StepModel:
     token_knots, sampled_knots = _knots(TOKEN_KNOTS, features[:, 0]), _knots(SAMPLED_KNOTS, features[:, 1])
     columns = _columns(features, token_knots, sampled_knots)
     coefficients, weights = _solve(columns, seconds)
+    level = _level(seconds, columns @ coefficients)
+    coefficients = coefficients * level
     residuals = np.log(seconds / (columns @ coefficients))
     regimes = [Regime.of(step.features) for step in steps]
     by_regime = {
@@ -95,10 +98,20 @@ def learn(steps: Sequence[MeasuredStep]) -> StepModel:
         0.0,
         by_regime,
         box_of([step.features for step in steps]),
-        tuple(tuple(refit) for refit in unsure.refits.tolist()),
+        tuple(tuple(refit) for refit in (level * unsure.refits).tolist()),
         unsure.drift,
     )
     return empty.with_coefficients(coefficients.tolist())
+
+
+def _level(seconds: np.ndarray, predicted: np.ndarray) -> float:
+    """By how much to raise what is predicted: least squares of relative errors are content with too little where steps
+    scatter, and the sum of all shall be right. Outliers on either side do not count.
+    """
+    errors = np.log(seconds / predicted)
+    away = np.abs(errors - np.median(errors))
+    is_usual = away <= max(_USUAL * _NORMAL * float(np.median(away)), 1e-6)
+    return float(seconds[is_usual].sum() / predicted[is_usual].sum())
 
 
 def _knots(knots: Sequence[int], counts: np.ndarray) -> tuple[int, ...]:

@@ -1,30 +1,30 @@
-"""What lies between a client and the engine: HTTP, reading prompts, writing answers."""
+"""What a client waits for beside the engine: HTTP, reading prompts, writing answers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from noria.bench.outcome import Outcome
 from noria.config.errors import ConfigError
+from noria.engine.messages import RequestRecord
 
 MIN_REQUESTS = 20  # fewer say nothing
 _ROUNDS = 8  # of reweighting
 _LEAST_S = 1e-4  # of a deviation that matters
+_AHEAD = 64  # records among which a request is looked for: others may have been accepted in between
 
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """Seconds. request_s: from sending to the engine's acceptance; prompt_token_s: more for each token of the prompt.
-    answer_s: from the end of the step that made a token to when the client has it.
-    """
+    """Seconds, of both ways together: request_s of every request, prompt_token_s of each token of its prompt."""
 
     request_s: float = 0.0
     prompt_token_s: float = 0.0
-    answer_s: float = 0.0
 
-    def way_in_s(self, num_prompt: int) -> float:
+    def seconds(self, num_prompt: int) -> float:
         return self.request_s + self.prompt_token_s * num_prompt
 
 
@@ -33,36 +33,52 @@ NO_FRONT = Front()
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """One request from its client's and the engine's side, on one clock.
-
-    made_s: the end of the step of its first token. received_s: when the client had that token.
-    """
+    """One request. beside_s: how much longer its client waited for the first token than the engine took to make it."""
 
     num_prompt: int
-    sent_s: float
-    accepted_s: float
-    made_s: float
-    received_s: float
+    beside_s: float
 
 
-def fit_front(passages: Sequence[Passage]) -> Front:
-    """A line through the ways in by prompt length, without negative parts, and the middle of the ways out.
+def passages(
+    seen: Sequence[Outcome], records: Sequence[RequestRecord], step_ends_s: Mapping[float, float]
+) -> list[Passage]:
+    """Those that both sides tell of. Their clocks may be different ones: requests are the same if they are alike in
+    length and come in the same order.
+
+    step_ends_s: by the instant at which a step's results were there, when the next one began.
+    """
+    accepted = sorted(records, key=lambda record: record.accepted_s)
+    found = []
+    for one in sorted(seen, key=lambda one: one.sent_s):
+        lengths = (one.num_prompt, one.num_output)
+        for place, record in enumerate(accepted[:_AHEAD]):
+            if (record.num_prompt_tokens, record.num_output_tokens) != lengths:
+                continue
+            end_s = step_ends_s.get(record.first_token_s or 0.0)
+            if one.is_ok and end_s is not None:
+                found.append(Passage(one.num_prompt, one.ttft_s - (end_s - record.accepted_s)))
+            del accepted[: place + 1]
+            break
+    return found
+
+
+def fit_front(found: Sequence[Passage]) -> Front:
+    """A line by prompt length, without negative parts.
 
     What was held up by somebody else weighs little (least absolute deviations, by reweighting). Raises ConfigError for
     too few.
     """
-    if len(passages) < MIN_REQUESTS:
+    if len(found) < MIN_REQUESTS:
         raise ConfigError(
-            f"{len(passages)} requests are too few to learn what HTTP takes; at least {MIN_REQUESTS} are needed"
+            f"{len(found)} requests that client and engine both tell of are too few to learn what HTTP takes; at "
+            f"least {MIN_REQUESTS} are needed"
         )
-    lengths = np.array([one.num_prompt for one in passages], dtype=np.float64)
-    way_in_s = np.array([one.accepted_s - one.sent_s for one in passages])
-    way_out_s = np.array([one.received_s - one.made_s for one in passages])
-    weights = np.ones(len(passages))
-    slope = 0.0
+    lengths = np.array([one.num_prompt for one in found], dtype=np.float64)
+    beside_s = np.array([one.beside_s for one in found])
+    weights = np.ones(len(found))
+    slope = level = 0.0
     for _ in range(_ROUNDS):
-        slope = max(0.0, float(np.polyfit(lengths, way_in_s, 1, w=np.sqrt(weights))[0]))
-        level = float(np.median(way_in_s - slope * lengths))
-        weights = 1 / np.maximum(np.abs(way_in_s - level - slope * lengths), _LEAST_S)
-    level = float(np.median(way_in_s - slope * lengths))
-    return Front(max(0.0, level), slope, max(0.0, float(np.median(way_out_s))))
+        slope = max(0.0, float(np.polyfit(lengths, beside_s, 1, w=np.sqrt(weights))[0]))
+        level = float(np.median(beside_s - slope * lengths))
+        weights = 1 / np.maximum(np.abs(beside_s - level - slope * lengths), _LEAST_S)
+    return Front(max(0.0, level), slope)

@@ -33,3 +33,11 @@ def measured_steps(records: Sequence[StepRecord]) -> list[MeasuredStep]:
         MeasuredStep(features_of(record.work), seconds + gap)
         for record, seconds, gap in zip(records, own, [*chosen, usual], strict=False)
     ]
+
+
+def step_ends_s(records: Sequence[StepRecord]) -> dict[float, float]:
+    """By the instant at which a step's results were there, when the next one could begin."""
+    steps = measured_steps(records)
+    return {
+        record.collected_s: record.start_s + step.seconds for record, step in zip(records, steps, strict=True)
+    }

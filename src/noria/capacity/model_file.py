@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from noria.capacity.front import NO_FRONT, Front
 from noria.capacity.step_model import StepModel
 from noria.config.engine import EngineConfig
 from noria.config.errors import ConfigError
@@ -16,7 +17,10 @@ FORMAT = 2
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """mape, bias: of steps that the model had not seen, as in `fit.Fit`. machine: its processor and cores, in words."""
+    """mape, bias: of steps that the model had not seen, as in `fit.Fit`. machine: its processor and cores, in words.
+
+    front: what clients wait for beside the engine; nothing where only the engine was measured.
+    """
 
     config: EngineConfig
     model: StepModel
@@ -26,6 +30,7 @@ class Calibration:
     engine_version: str
     machine: str
     format: int = FORMAT
+    front: Front = NO_FRONT
 
 
 def save(calibration: Calibration, path: str | Path) -> None:

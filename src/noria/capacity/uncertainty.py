@@ -11,8 +11,6 @@ import numpy as np
 from scipy.optimize import nnls
 
 NUM_REFITS = 100
-COVERAGE = 0.9  # of the parts of a measurement that the drift is made to explain
-_Z = 1.6449  # standard deviations to either side that hold that share of a normal distribution
 _RUN = 16  # steps that are drawn together, so that what hangs together stays together
 _NUM_PARTS = 20  # in which the machine's speed is looked at one by one
 _FEWEST_RUNS = 3  # of a part
@@ -42,9 +40,8 @@ class Uncertainty:
 def uncertainty(rows: Rows, coefficients: np.ndarray) -> Uncertainty:
     """Refits to runs of steps that are drawn with replacement (moving-block bootstrap), and the drift.
 
-    The drift is the least that explains 90 % of the parts of the measurement to a model that was learnt from the other
-    parts (split conformal prediction: V. Vovk, A. Gammerman, G. Shafer, Algorithmic Learning in a Random World, 2005),
-    beside what scatter and refits explain.
+    The drift is what the errors of a model in parts of the measurement that it was not learnt from come to, beyond what
+    scatter within the parts and the refits explain.
     """
     runs = _Runs(rows)
     draw = np.random.default_rng(0)
@@ -89,16 +86,17 @@ def _drift(runs: _Runs, coefficients: np.ndarray, refits: np.ndarray) -> float:
     num_parts = min(_NUM_PARTS, num_runs // _FEWEST_RUNS)
     if num_parts < 2:
         return 0.0
+    everything = runs.solve(np.ones(num_runs))
+    level = math.log(runs.seconds.sum() / (runs.columns @ everything).sum())
     missing = []
     for part in np.array_split(np.arange(num_runs), num_parts):
         others = np.ones(num_runs)
         others[part] = 0.0
         measured = runs.seconds[part]
         foretold = runs.columns[part] @ runs.solve(others)
-        error = math.log(measured.sum() / foretold.sum())
+        error = math.log(measured.sum() / foretold.sum()) - level
         ratios = measured / (runs.columns[part] @ coefficients)
         scatter = float(ratios.var(ddof=1)) / len(part)
         spread = float(np.log(refits @ runs.columns[part].sum(axis=0)).var())
-        missing.append(max(0.0, (error / _Z) ** 2 - scatter - spread))
-    place = min(num_parts, math.ceil(COVERAGE * (num_parts + 1))) - 1
-    return math.sqrt(sorted(missing)[place])
+        missing.append(error**2 - scatter - spread)
+    return math.sqrt(max(0.0, float(np.mean(missing))))

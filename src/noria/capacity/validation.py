@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from noria.capacity.foretold import foretold
 from noria.capacity.run_file import Run
 from noria.capacity.simulate import Deployment, simulate
 from noria.capacity.step_model import StepModel
@@ -18,7 +19,7 @@ Values = Sequence[float]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """name: what is compared. Seconds, tokens a second, or counts. low, high: of several simulations."""
+    """name: what is compared. Seconds, tokens a second, or counts. low, high: where the real one is to be expected."""
 
     name: str
     real: float
@@ -33,7 +34,10 @@ class Comparison:
 
 
 def validate(run: Run, model: StepModel, num_runs: int = 5) -> list[Comparison]:
-    """num_runs: simulations, which differ in how step times scatter. Raises ConfigError for a run without answers."""
+    """num_runs: simulations; they differ in how step times scatter, and in which model that may be true is taken.
+
+    Raises ConfigError for a run without answers.
+    """
     real = figures([one.record for one in run.ended.values()])
     deployment = Deployment(run.config, model)
     arrivals = run.arrivals()
@@ -45,14 +49,14 @@ def validate(run: Run, model: StepModel, num_runs: int = 5) -> list[Comparison]:
                 if one.record is not None
             ]
         )
-        for seed in range(num_runs)
+        for seed in range(1, num_runs + 1)
     ]
     return [_compared(name, value, [other[name] for other in found]) for name, value in real.items()]
 
 
 def _compared(name: str, real: float, simulated: Values) -> Comparison:
-    low, middle, high = np.quantile(simulated, (0.05, 0.5, 0.95)).tolist()
-    return Comparison(name, real, middle, low, high)
+    expected = foretold(simulated)
+    return Comparison(name, real, expected.value, expected.low, expected.high)
 
 
 def figures(records: Sequence[RequestRecord]) -> dict[str, float]:

@@ -8,6 +8,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from noria import __version__
+from noria.bench.files import read_outcomes
+from noria.capacity.front import NO_FRONT, Front, fit_front, passages
+from noria.capacity.run_file import Run, read_run
 from noria.cli.loading import load
 from noria.config.calibrating import CalibrateOptions
 from noria.config.engine import EngineConfig
@@ -23,13 +26,22 @@ def run(options: CalibrateOptions) -> int:
 
     asked = options.calibration
     check_writable(asked.output)
-    config, runs = _read(asked.from_log) if asked.from_log else measure(options)
-    learn(config, runs, asked.output)
+    if len(asked.from_bench) > len(asked.from_log):
+        raise ConfigError("from_bench is what was seen while a log was written: give its log with --from-log")
+    recorded = [read_run(path) for path in asked.from_log]
+    front = _front(recorded, asked.from_bench) if asked.from_bench else NO_FRONT
+    config, runs = _steps_of(recorded, asked.from_log) if recorded else measure(options)
+    learn(config, runs, asked.output, front)
     return 0
 
 
-def learn(config: EngineConfig, runs: Sequence[Sequence[StepRecord]], output: str) -> None:
-    """A step model of these steps into a file, and what it is worth onto the terminal. Raises ConfigError."""
+def learn(
+    config: EngineConfig, runs: Sequence[Sequence[StepRecord]], output: str, front: Front = NO_FRONT
+) -> None:
+    """A step model of these steps into a file, and what it is worth onto the terminal. Raises ConfigError.
+
+    front: what clients were found to wait for beside the engine.
+    """
     from noria.capacity.fit import MeasuredStep, fit_steps
     from noria.capacity.measured import measured_steps
     from noria.capacity.model_file import Calibration, save
@@ -38,18 +50,24 @@ def learn(config: EngineConfig, runs: Sequence[Sequence[StepRecord]], output: st
     steps: list[MeasuredStep] = [step for records in runs for step in measured_steps(records)]
     fit = fit_steps(steps)
     machine = f"{processor_name()}, {config.num_threads} threads"
-    save(Calibration(config, fit.model, fit.num_steps, fit.mape, fit.bias, __version__, machine), output)
+    found = Calibration(
+        config, fit.model, fit.num_steps, fit.mape, fit.bias, __version__, machine, front=front
+    )
+    save(found, output)
     print(
         f"learnt from {fit.num_steps} steps; of steps it had not seen, it foretold each within "
         f"{100 * fit.mape:.1f} % on average, and all together within {100 * abs(fit.bias):.1f} %"
     )
+    print(f"its speed drifts by {100 * fit.model.drift:.1f} % from one part of the measurement to another")
+    if front is not NO_FRONT:
+        print(
+            f"HTTP takes {1e3 * front.request_s:.2f} ms a request and {1e6 * front.prompt_token_s:.2f} us a token of "
+            "its prompt"
+        )
     print(f"step model: {output}")
 
 
-def _read(paths: Sequence[str]) -> tuple[EngineConfig, list[Sequence[StepRecord]]]:
-    from noria.capacity.run_file import read_run
-
-    runs = [read_run(path) for path in paths]
+def _steps_of(runs: Sequence[Run], paths: Sequence[str]) -> tuple[EngineConfig, list[Sequence[StepRecord]]]:
     first = runs[0].config
     for path, run_ in zip(paths, runs, strict=True):
         if _comparable(run_.config) != _comparable(first):
@@ -57,6 +75,17 @@ def _read(paths: Sequence[str]) -> tuple[EngineConfig, list[Sequence[StepRecord]
                 f"{path} is of other settings than {paths[0]}: noria calibrate learns one model at a time"
             )
     return first, [run_.steps for run_ in runs]
+
+
+def _front(runs: Sequence[Run], directories: Sequence[str]) -> Front:
+    """Raises ConfigError where client and log have too few requests in common."""
+    from noria.capacity.measured import step_ends_s
+
+    found = []
+    for directory, run_ in zip(directories, runs, strict=False):
+        records = [one.record for one in run_.ended.values()]
+        found += passages(read_outcomes(directory), records, step_ends_s(run_.steps))
+    return fit_front(found)
 
 
 def _comparable(config: EngineConfig) -> EngineConfig:

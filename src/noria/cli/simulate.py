@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -23,6 +22,7 @@ from noria.bench.table import render
 from noria.bench.target import TargetFacts
 from noria.bench.workload import Workload, make_workload
 from noria.capacity.driving import Driver, bench_outcomes, samples
+from noria.capacity.foretold import COVERAGE, foretold
 from noria.capacity.model_file import Calibration, load
 from noria.capacity.replay import replay
 from noria.capacity.routing import router
@@ -40,7 +40,7 @@ _MOST_FOREIGN = 0.01  # share of steps outside of what was measured, before figu
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One deployment under the load: a report of the first run, and the figures of all of them."""
+    """One deployment under the load: a report of the likeliest run, and figures of others that may be true as well."""
 
     name: str
     report: Report
@@ -72,8 +72,7 @@ def run(options: SimulateOptions) -> int:
         write_run(case.report, place, False)
         write_html(case.report, place / "report.html")
         _show(case, console)
-    if len(cases) > 1:
-        console.print(_side_by_side(cases))
+    console.print(_side_by_side(cases))
     console.print(f"results: {directory}")
     return 0
 
@@ -95,10 +94,10 @@ def _case(
     asked = options.simulation
     deployment = Deployment(calibration.config, calibration.model, asked.replicas)
     reports: list[Report] = []
-    start_s, simulated_s = time.perf_counter(), 0.0
-    foreign = 0.0
-    for seed in range(asked.runs):
-        driver = Driver(play, options.workload.bench_seed)
+    simulated_s = spent_s = foreign = 0.0
+    for seed in range(asked.runs + 1):
+        driver = Driver(play, options.workload.bench_seed, calibration.front)
+        start_s = time.perf_counter()
         found = simulate(
             deployment,
             driver.first(),
@@ -107,12 +106,13 @@ def _case(
             keeps_steps=seed == 0,
             follow_up=driver.follow_up,
         )
+        spent_s += time.perf_counter() - start_s
         reports.append(_report(found, calibration, workload, play, options))
         simulated_s += found.seconds
         foreign = max(foreign, found.foreign_share)
         advance()
-    speed = simulated_s / (time.perf_counter() - start_s)
-    return Case(name, reports[0], tuple(_figures(report) for report in reports), foreign, speed)
+    figures = tuple(_figures(report) for report in reports[1:])
+    return Case(name, reports[0], figures, foreign, simulated_s / spent_s)
 
 
 def _report(
@@ -133,7 +133,7 @@ def _report(
         facts=facts,
         workload=workload.about(),
         requests=play.requests,
-        outcomes=tuple(bench_outcomes(found.outcomes, play.requests)),
+        outcomes=tuple(bench_outcomes(found.outcomes, play.requests, calibration.front)),
         samples=tuple(samples(found.steps[0])) if len(found.steps) == 1 else (),
         steps=(),
         certificate=None,
@@ -154,11 +154,11 @@ _COMPARED = ("ttft_slo", "tpot", "itl", "e2el_slo")
 
 def _figures(report: Report) -> dict[str, float]:
     summary = report.summary
-    told = {
-        f"{name} P95 ms": 1e3 * summary.figures[name].quantiles[95].value
-        for name in _COMPARED
-        if name in summary.figures
-    }
+    told = {}
+    for name in _COMPARED:
+        if name in summary.figures:
+            told[f"{name} mean ms"] = 1e3 * summary.figures[name].mean.value
+            told[f"{name} P95 ms"] = 1e3 * summary.figures[name].quantiles[95].value
     told["output tokens/s"] = summary.output_throughput_total
     told["requests/s"] = summary.request_throughput
     if summary.attainment is not None:
@@ -170,7 +170,7 @@ def _show(case: Case, console: Console) -> None:
     console.rule(case.name)
     for part in render(case.report):
         console.print(part)
-    words = f"{len(case.runs)} runs at {case.speed:.0f} times the speed of life"
+    words = f"simulated at {case.speed:.0f} times real time"
     if case.foreign_share > _MOST_FOREIGN:
         words += (
             f"; [red]{case.foreign_share:.1%} of the steps lie outside of what was measured: "
@@ -180,7 +180,10 @@ def _show(case: Case, console: Console) -> None:
 
 
 def _side_by_side(cases: Sequence[Case]) -> Table:
-    table = Table(title="median of all runs [5 %, 95 %]")
+    num_runs = len(cases[0].runs)
+    table = Table(
+        title=f"what this load is foretold to come to [{COVERAGE:.0%} interval], by {num_runs} more simulations of it"
+    )
     table.add_column("")
     for case in cases:
         table.add_column(case.name, justify="right")
@@ -192,8 +195,8 @@ def _side_by_side(cases: Sequence[Case]) -> Table:
 def _range(values: Sequence[float]) -> str:
     if not values:
         return "-"
-    low, middle, high = np.quantile(values, (0.05, 0.5, 0.95)).tolist()
-    return f"{middle:.4g} [{low:.4g}, {high:.4g}]"
+    found = foretold(values)
+    return f"{found.value:.4g} [{found.low:.4g}, {found.high:.4g}]"
 
 
 def _validate(calibration: Calibration, path: str, num_runs: int, console: Console) -> int:
@@ -212,7 +215,7 @@ def _validate(calibration: Calibration, path: str, num_runs: int, console: Conso
 def _comparison(rows: Sequence[Comparison]) -> Table:
     table = Table(title="a real run and its simulation, by the engine's own records: seconds, tokens/s")
     table.add_column("")
-    for heading in ("real", "simulated [5 %, 95 %]", "error"):
+    for heading in ("real", f"simulated [{COVERAGE:.0%} interval]", "error"):
         table.add_column(heading, justify="right")
     for row in rows:
         error = f"{row.error:+.1%}" if row.real else f"{row.error:+.3g}"

@@ -37,6 +37,15 @@ class CalibrationOptions:
         default_words="measure in this process",
     )
 
+    from_bench: tuple[str, ...] = option(
+        (),
+        "Directory of a noria bench serve --base-url of that server, from the time of the log in the same place of "
+        "--from-log: what its requests took beside the engine is what HTTP takes, and simulated requests take it too.",
+        PATH,
+        several=Several.REPEATED,
+        default_words="simulate clients without HTTP",
+    )
+
     def __post_init__(self) -> None:
         check_values(self)
 

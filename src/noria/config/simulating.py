@@ -36,9 +36,9 @@ class SimulationOptions:
         default_words="only the step model's own settings",
     )
     runs: int = option(
-        5,
-        "Simulations of the same load that differ in how step times scatter, for the range that is printed with every "
-        "figure.",
+        10,
+        "Simulations of the same load for the interval that is printed with every figure: they differ in how step "
+        "times scatter, and in which of the step models is taken that may be the true one.",
         WHOLE,
         low=1,
     )
