@@ -66,6 +66,11 @@ class _Runs:
         self.seconds = np.add.reduceat(rows.seconds, starts)
         self.columns = np.add.reduceat(rows.relative * rows.seconds[:, None], starts, axis=0)
 
+    def hold_all_columns(self, counts: np.ndarray) -> bool:
+        """Whether the runs, as often as counted, have steps with each column that any has."""
+        squares = np.diagonal(self.products, axis1=1, axis2=2)
+        return bool(np.all((counts @ squares > 0) == (squares.sum(axis=0) > 0)))
+
     def solve(self, counts: np.ndarray) -> np.ndarray:
         """Coefficients, none negative, of least squares over the runs as often as counted; 0 of what none has."""
         products = np.tensordot(counts, self.products, axes=1)
@@ -92,6 +97,8 @@ def _drift(runs: _Runs, coefficients: np.ndarray, refits: np.ndarray) -> float:
     for part in np.array_split(np.arange(num_runs), num_parts):
         others = np.ones(num_runs)
         others[part] = 0.0
+        if not runs.hold_all_columns(others):
+            continue  # what nothing but this part tells of is no drift
         measured = runs.seconds[part]
         foretold = runs.columns[part] @ runs.solve(others)
         error = math.log(measured.sum() / foretold.sum()) - level
@@ -99,4 +106,4 @@ def _drift(runs: _Runs, coefficients: np.ndarray, refits: np.ndarray) -> float:
         scatter = float(ratios.var(ddof=1)) / len(part)
         spread = float(np.log(refits @ runs.columns[part].sum(axis=0)).var())
         missing.append(error**2 - scatter - spread)
-    return math.sqrt(max(0.0, float(np.mean(missing))))
+    return math.sqrt(max(0.0, float(np.mean(missing)))) if missing else 0.0
