@@ -7,7 +7,7 @@ Starts `noria serve` with the default model, measures its capacity with as many 
 Poisson arrivals at multiples of that, each with a deadline (three times what
 a request takes at capacity) in X-Request-Timeout. --untold adds a second series in which
 nothing bounds the queue and the server is not told of deadlines; clients leave at theirs. Takes about four minutes a
-series, --quick under two minutes in all. Client and server share the machine.
+series, --quick under two minutes in all. Client and server share the machine; what the client takes of it is told.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import argparse
 import asyncio
 import json
 import random
+import socket
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -69,6 +70,7 @@ class Point:
     refusal_p50_s: float
     refusal_p99_s: float
     answer_p99_s: float
+    client_ms: float = 0.0  # of processor time that the client took for a request
 
 
 @dataclass(frozen=True)
@@ -173,7 +175,9 @@ async def measure_capacity(port: int, plan: Plan) -> float:
 
     async def lane() -> None:
         while time.perf_counter() < start_s + seconds:
-            outcome = await send(port, next(waiting), None, 60.0)
+            flight = Flight(port, message_of(next(waiting), None))
+            flight.begin(60.0)
+            outcome = await flight.outcome
             assert outcome.status == 200, f"status {outcome.status} while nothing is overloaded"
             ends.append(time.perf_counter() - start_s)
 
@@ -186,12 +190,14 @@ def run_loads(port: int, plan: Plan, capacity: float, console: Console) -> list[
     points = []
     for number, load in enumerate(plan.loads):
         arriving = shots(load * capacity, plan.seconds, plan.seed + 100 * number)
+        before_s = time.process_time()
         outcomes = uvloop.run(play(port, arriving, plan))
-        points.append(point_of(load, arriving, outcomes, plan))
+        client_ms = 1e3 * (time.process_time() - before_s) / len(arriving)
+        points.append(replace(point_of(load, arriving, outcomes, plan), client_ms=client_ms))
         last = points[-1]
         console.print(
             f"{load:5.2f}x: {last.num_sent} sent, {last.num_good} in time, {last.num_refused} refused, "
-            f"{last.num_late} late; goodput {last.goodput:.2f}/s"
+            f"{last.num_late} late; goodput {last.goodput:.2f}/s; {last.client_ms:.2f} ms of the client's each"
         )
     return points
 
@@ -199,64 +205,72 @@ def run_loads(port: int, plan: Plan, capacity: float, console: Console) -> list[
 async def play(port: int, arriving: Sequence[Shot], plan: Plan) -> list[Outcome]:
     """Send each at its time, whatever has become of the others."""
     loop = asyncio.get_running_loop()
-    start_s = loop.time() + 0.1
     told_s = plan.deadline_s if plan.told else None
-
-    async def one(shot: Shot) -> Outcome:
-        await asyncio.sleep(start_s + shot.at_s - loop.time())
-        return await send(port, shot, told_s, plan.deadline_s)
-
-    outcomes = await asyncio.gather(*(one(shot) for shot in arriving))
+    flights = [Flight(port, message_of(shot, told_s)) for shot in arriving]
+    start_s = loop.time() + 0.1
+    for shot, flight in zip(arriving, flights, strict=True):
+        loop.call_at(start_s + shot.at_s, flight.begin, _patience_s(plan.deadline_s, told_s))
+    outcomes = [await flight.outcome for flight in flights]
     await asyncio.sleep(0.5)  # for what was cut to leave the server
-    return list(outcomes)
+    return outcomes
 
 
-async def send(port: int, shot: Shot, told_s: float | None, patience_s: float) -> Outcome:
-    """One request on a connection of its own. Gives up, and closes it, half a second after its deadline."""
+def message_of(shot: Shot, told_s: float | None) -> bytes:
+    """A whole request, for a connection of its own."""
     body = {"prompt": shot.prompt, "max_tokens": shot.max_tokens, "temperature": 0, "ignore_eos": True}
     content = json.dumps(body).encode()
     stated = f"X-Request-Timeout: {told_s}\r\n" if told_s is not None else ""
     head = f"POST /v1/completions HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: application/json\r\n{stated}"
-    message = f"{head}Content-Length: {len(content)}\r\nConnection: close\r\n\r\n".encode() + content
-    start_s = time.perf_counter()
-    answer = await _exchange(port, message, patience_s + (0.5 if told_s else 0.0))
-    status = int(answer.split(b" ", 2)[1]) if answer.startswith(b"HTTP/1.1 ") else 0
-    return Outcome(status, time.perf_counter() - start_s)
+    return f"{head}Content-Length: {len(content)}\r\nConnection: close\r\n\r\n".encode() + content
 
 
-class _Answer(asyncio.Protocol):
-    """Gathers what comes until the other side closes.
+def _patience_s(deadline_s: float, told_s: float | None) -> float:
+    """When a client closes its connection: half a second after a deadline that the server knows."""
+    return deadline_s + (0.5 if told_s else 0.0)
 
-    The client takes from the server's processors: no streams, no task for a timeout.
-    """
 
-    def __init__(self, whole: asyncio.Future[bytes]) -> None:
-        self._whole = whole
+class Flight:
+    """One request under way. The client takes from the server's processors: a bare socket, no task, no transport."""
+
+    def __init__(self, port: int, message: bytes) -> None:
+        self._port = port
+        self._message = message
         self._parts: list[bytes] = []
+        self._start_s = 0.0
+        self._loop = asyncio.get_running_loop()
+        self.outcome: asyncio.Future[Outcome] = self._loop.create_future()
 
-    def data_received(self, data: bytes) -> None:
-        self._parts.append(data)
+    def begin(self, patience_s: float) -> None:
+        self._start_s = time.perf_counter()
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self._timer = self._loop.call_later(patience_s, self._end, False)
+        try:
+            self._socket.connect((HOST, self._port))  # on one machine: done as soon as it is asked for
+            self._socket.setblocking(False)
+            self._socket.sendall(self._message)
+        except OSError:
+            self._end(False)
+            return
+        self._loop.add_reader(self._socket, self._read)
 
-    def connection_lost(self, error: Exception | None) -> None:
-        if not self._whole.done():
-            self._whole.set_result(b"".join(self._parts) if error is None else b"")
+    def _read(self) -> None:
+        try:
+            part = self._socket.recv(65536)
+        except OSError:
+            self._end(False)
+            return
+        if part:
+            self._parts.append(part)
+        else:
+            self._end(True)
 
-
-async def _exchange(port: int, message: bytes, patience_s: float) -> bytes:
-    """The whole answer; nothing where there was none in time."""
-    loop = asyncio.get_running_loop()
-    whole: asyncio.Future[bytes] = loop.create_future()
-    timer = loop.call_later(patience_s, lambda: whole.done() or whole.set_result(b""))
-    try:
-        transport, _ = await loop.create_connection(lambda: _Answer(whole), HOST, port)
-    except OSError:
-        return b""
-    try:
-        transport.write(message)
-        return await whole
-    finally:
-        timer.cancel()
-        transport.close()
+    def _end(self, is_whole: bool) -> None:
+        self._timer.cancel()
+        self._loop.remove_reader(self._socket)
+        self._socket.close()
+        answer = b"".join(self._parts) if is_whole else b""
+        status = int(answer.split(b" ", 2)[1]) if answer.startswith(b"HTTP/1.1 ") else 0
+        self.outcome.set_result(Outcome(status, time.perf_counter() - self._start_s))
 
 
 def point_of(load: float, arriving: Sequence[Shot], outcomes: Sequence[Outcome], plan: Plan) -> Point:
@@ -284,7 +298,7 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 def table(series: Series) -> Table:
     columns = ("load", "offered/s", "goodput/s", "in time", "refused", "late")
-    shown = Table(*columns, "refusal p50 ms", "p99 ms", "answer p99 s", title=series.name)
+    shown = Table(*columns, "refusal p50 ms", "p99 ms", "answer p99 s", "client ms", title=series.name)
     for point in series.points:
         shown.add_row(
             f"{point.load:g}x",
@@ -296,6 +310,7 @@ def table(series: Series) -> Table:
             f"{1e3 * point.refusal_p50_s:.0f}",
             f"{1e3 * point.refusal_p99_s:.0f}",
             f"{point.answer_p99_s:.2f}",
+            f"{point.client_ms:.2f}",
         )
     return shown
 

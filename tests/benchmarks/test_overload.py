@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+
 import pytest
-from benchmarks.overload import Outcome, Plan, point_of, quantile, shots
+from benchmarks.overload import Flight, Outcome, Plan, message_of, point_of, quantile, shots
 
 
 def test_arrivals_have_the_asked_rate_and_are_the_same_for_the_same_seed() -> None:
@@ -26,3 +29,46 @@ def test_quantiles_are_values_that_occurred() -> None:
     assert quantile([3.0, 1.0, 2.0], 0.5) == 2.0
     assert quantile([3.0, 1.0, 2.0], 0.99) == 3.0
     assert quantile([], 0.5) == 0.0
+
+
+class _Server(asyncio.Protocol):
+    """Answers what has come; without an answer it keeps silent."""
+
+    def __init__(self, answer: bytes, taken: list[bytes]) -> None:
+        self._answer = answer
+        self._taken = taken
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._taken.append(data)
+        if self._answer:
+            self._transport.write(self._answer)
+            self._transport.close()
+
+
+def outcome_of(answer: bytes, patience_s: float, taken: list[bytes]) -> Outcome:
+    shot = shots(1.0, 40.0, 1)[0]
+
+    async def fly() -> Outcome:
+        make: Callable[[], _Server] = lambda: _Server(answer, taken)  # noqa: E731
+        server = await asyncio.get_running_loop().create_server(make, "127.0.0.1", 0)
+        async with server:
+            flight = Flight(server.sockets[0].getsockname()[1], message_of(shot, 2.5))
+            flight.begin(patience_s)
+            return await flight.outcome
+
+    return asyncio.run(fly())
+
+
+@pytest.mark.parametrize("status", [200, 503])
+def test_an_answer_is_whole_when_the_server_has_closed(status: int) -> None:
+    taken: list[bytes] = []
+    assert outcome_of(b"HTTP/1.1 %d X\r\n\r\n" % status, 20.0, taken).status == status
+    assert b"X-Request-Timeout: 2.5\r\n" in b"".join(taken)
+
+
+def test_whoever_gets_no_answer_in_time_leaves_without_one() -> None:
+    assert outcome_of(b"", 0.05, []).status == 0
