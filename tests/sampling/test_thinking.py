@@ -76,3 +76,14 @@ def test_a_budget_wants_the_marker_that_it_forces() -> None:
         SamplingParams(thinking_token_budget=3)
     with pytest.raises(RequestError, match="thinking_token_budget must be at least 0"):
         SamplingParams(thinking_token_budget=-1, reasoning_end_ids=END)
+
+
+def test_the_end_marker_waits_for_what_a_mask_does_not_let_it_follow() -> None:
+    """As in the middle of a character, whose next part is all that a grammar allows."""
+    sampler = RequestSampler(params(1, ()), 0, [1, 2], 2, (0,))
+    output: list[int] = []
+    for allowed in ({1, 3}, {4}, {5}, set(range(VOCAB)), {9, 4}, {6}):
+        bits = np.array([sum(1 << token_id for token_id in allowed)], dtype=np.uint32)
+        output.append(sampler.sample(np.zeros(VOCAB, dtype=np.float32), bits))
+        sampler.append(output[-1])
+    assert output == [1, 4, 5, *END, 6]

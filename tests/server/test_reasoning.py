@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from noria.sampling.grammar import Marker, Prologue
 from support_server import Server, tokenizer
 from support_tools import PROTOCOLS, THINKING_TEMPLATE, THOUGHT, USER, writing
 
@@ -206,15 +207,24 @@ def test_calls_that_must_be_made_end_the_reasoning_that_the_template_began() -> 
 
 
 @BY_PROTOCOL
-def test_an_answer_that_is_held_to_a_form_is_no_reasoning_where_the_template_began_some(
-    protocol: Any,
-) -> None:
-    with writing('{"a": 1}', THINKING_TEMPLATE) as server:
+@pytest.mark.parametrize("opens", [False, True])
+def test_an_answer_is_held_to_its_form_from_where_its_reasoning_ends(protocol: Any, opens: bool) -> None:
+    text = 'Let me see.</think>{"a": 1}' if opens else '<think>Let me see.</think>{"a": 1}'
+    with writing(text, THINKING_TEMPLATE) as server:
         for said in (protocol.ask, protocol.stream):
-            told = said(server, structured_outputs={"json_object": True}, **THINKING)
-            assert (told.reasoning, told.text) == ("", '{"a": 1}')
-            assert tail_of(server) == "<think>\n</think>\n\n"
-            assert server.engine.submitted[-1].params.grammar is not None
+            told = said(server, structured_outputs={"json_object": True}, **(THINKING if opens else {}))
+            assert (told.reasoning, told.text) == ("Let me see.", '{"a": 1}')
+            prologue = server.engine.submitted[-1].params.grammar.prologue
+            assert prologue == Prologue(None if opens else Marker("<think>"), Marker("</think>"))
+
+
+def test_an_answer_without_reasoning_is_held_to_its_form_from_its_start() -> None:
+    with writing('{"a": 1}', THINKING_TEMPLATE) as server:
+        ended = {"chat_template_kwargs": {"enable_thinking": False}}
+        server.chat(structured_outputs={"json_object": True}, **ended)
+        assert server.engine.submitted[-1].params.grammar.prologue is None
+        server.chat(response_format={"type": "json_object"}, max_tokens=9)
+        assert server.engine.submitted[-1].params.grammar.prologue is not None
 
 
 def test_calls_behind_reasoning_are_calls_and_calls_within_it_are_not() -> None:

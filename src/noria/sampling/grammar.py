@@ -18,12 +18,35 @@ KINDS = {
 
 
 @dataclass(frozen=True, slots=True)
+class Marker:
+    """text: as it is read in an output. token_id: of the special token that it is, whose text nothing else can be."""
+
+    text: str
+    token_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prologue:
+    """Free text before what must be followed: a model's reasoning.
+
+    begin: None where the prompt has begun it; else it may be left out altogether, with its markers.
+    """
+
+    begin: Marker | None
+    end: Marker
+
+
+@dataclass(frozen=True, slots=True)
 class Grammar:
-    """kind: of KINDS, which says what text is. field: of the user's request, to blame it by."""
+    """kind: of KINDS, which says what text is. field: of the user's request, to blame it by.
+
+    prologue: what may come before the text that is to follow it.
+    """
 
     kind: str
     text: str = ""
     field: str = "grammar"
+    prologue: Prologue | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:

@@ -42,8 +42,10 @@ class Processors:
         if self._thinking is not None:
             self._thinking.append(token_id)
 
-    def apply(self, logits: np.ndarray) -> np.ndarray:
+    def apply(self, logits: np.ndarray, allowed: np.ndarray | None = None) -> np.ndarray:
         """What they make, in turn, of logits [vocab] float32, which they may change: a float32 array of ours.
+
+        allowed: the bits (`token_masks.Masks`) of the tokens that may be chosen after that, None: all.
 
         Raises SamplingFault where a processor raises, or returns anything but as many numbers.
         """
@@ -54,7 +56,7 @@ class Processors:
         if self._masks is not None:
             self._masks.apply(logits)
         if self._thinking is not None:
-            self._thinking.apply(logits)
+            self._thinking.apply(logits, allowed)
         return logits
 
 

@@ -98,7 +98,7 @@ class RequestSampler:
         if self._penalties is not None:
             self._penalties.apply(logits)
         if self._processors is not None:
-            logits = self._processors.apply(logits)
+            logits = self._processors.apply(logits, allowed)
         if allowed is not None:
             logits = without_forbidden(logits, allowed)
         if is_short:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from noria.sampling.params import SamplingParams
+from noria.sampling.token_masks import is_allowed
 
 
 class ThinkingLimit:
@@ -15,7 +16,8 @@ class ThinkingLimit:
         # begin_ids | reasoning: at most `budget` tokens | end_ids | answer
 
     What has been reasoned counts from behind the begin marker. Once it is as much as the budget, the tokens of the end
-    marker are the only ones that may be chosen, one after another.
+    marker are the only ones that may be chosen, one after another; a grammar may put that off for as long as a
+    character is incomplete.
     """
 
     def __init__(self, params: SamplingParams, output_ids: Sequence[int]) -> None:
@@ -46,10 +48,24 @@ class ThinkingLimit:
         self._num_reasoned += 1
         self._is_over = self._tail[-len(self._end) :] == self._end
 
-    def apply(self, logits: np.ndarray) -> None:
-        """Leave of logits [vocab] float32, in place, what may be chosen."""
+    def apply(self, logits: np.ndarray, allowed: np.ndarray | None = None) -> None:
+        """Leave of logits [vocab] float32, in place, what may be chosen.
+
+        allowed: the bits (`token_masks.Masks`) of the tokens that may be, None: all. Where the marker's next is not
+            one of them, as within a character, whatever leads there may be chosen.
+        """
         if self._is_over or self._num_reasoned is None or self._num_reasoned < self._budget:
             return
-        forced = self._end[self._num_reasoned - self._budget]
+        forced = self._end[self._num_written(self._num_reasoned - self._budget)]
+        if allowed is not None and not is_allowed(allowed, forced):
+            return
         logits.fill(-np.inf)
         logits[forced] = 0.0
+
+    def _num_written(self, num_beyond: int) -> int:
+        """How many tokens of the end marker the output ends with, of those beyond the budget."""
+        most = min(num_beyond, len(self._end) - 1)
+        return next(count for count in range(most, -1, -1) if self._ends_with(self._end[:count]))
+
+    def _ends_with(self, token_ids: tuple[int, ...]) -> bool:
+        return not token_ids or self._tail[-len(token_ids) :] == token_ids

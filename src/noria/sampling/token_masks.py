@@ -68,7 +68,11 @@ class Allowed:
         return None if place < 0 else self.bits[place]
 
 
+def is_allowed(bits: np.ndarray, token_id: int) -> bool:
+    return bool(int(bits[token_id // WORD_BITS]) >> (token_id % WORD_BITS) & 1)
+
+
 def without_forbidden(logits: np.ndarray, bits: np.ndarray) -> np.ndarray:
     """A copy of logits [vocab] float32 that is -inf wherever the bit is not set."""
-    is_allowed = np.unpackbits(bits.view(np.uint8), count=logits.size, bitorder="little").view(bool)
-    return np.where(is_allowed, logits, np.float32(-np.inf))
+    kept = np.unpackbits(bits.view(np.uint8), count=logits.size, bitorder="little").view(bool)
+    return np.where(kept, logits, np.float32(-np.inf))

@@ -13,7 +13,7 @@ from noria.parsers.reading import Calls, Reading
 from noria.parsers.reasoning import Place
 from noria.parsers.reply import PlainReader, TextReader
 from noria.parsers.sink import MakeId
-from noria.sampling.grammar import Grammar
+from noria.sampling.grammar import Grammar, Marker, Prologue
 from noria.sampling.params import SamplingParams
 from noria.server.errors import ApiError
 from noria.server.formats import Formats
@@ -71,11 +71,12 @@ def plan_chat(
     """prompt: as the chat template made it. Raises ApiError as check_answers, RequestError for a bad schema."""
     tools, reasoning = answers.tools, formats.reasoning
     place = _place(prompt, reasoning, tokenizer)
-    is_held = tools.is_forced or params.grammar is not None
-    if is_held and place is Place.REASONING and reasoning is not None:
-        # An answer that is calls alone, or held to a form, has no room for reasoning: what the template began is ended.
+    if tools.is_forced and place is Place.REASONING and reasoning is not None:
+        # An answer that is calls alone has no room for reasoning: what the template began is ended.
         prompt = [*prompt, *tokenizer.encode(f"{reasoning.end}\n\n", add_special_tokens=False)]
         place = Place.ANSWER
+    if not tools.is_forced and params.grammar is not None and reasoning is not None:
+        params = replace(params, grammar=_behind(params.grammar, reasoning, place, formats))
     reading = Reading(
         _reader(answers, formats),
         reasoning,
@@ -86,6 +87,14 @@ def plan_chat(
     if reasoning is not None and answers.thinking_token_budget is not None:
         params = _bounded(params, answers.thinking_token_budget, reasoning, place, tokenizer)
     return PlannedChat(tuple(prompt), _forced(params, tools), reading)
+
+
+def _behind(grammar: Grammar, reasoning: ReasoningFormat, place: Place, formats: Formats) -> Grammar:
+    """The form holds from where the reasoning ends."""
+    if place is Place.ANSWER:
+        return grammar
+    begin, end = (Marker(text, formats.special.get(text)) for text in (reasoning.begin, reasoning.end))
+    return replace(grammar, prologue=Prologue(begin if place is Place.START else None, end))
 
 
 def _place(prompt: Sequence[int], reasoning: ReasoningFormat | None, tokenizer: Tokenizer) -> Place:

@@ -14,7 +14,7 @@ from noria.config.errors import NoriaError, RequestError
 from noria.core.plan import StepPlan, StepResult
 from noria.sampling.grammar import Grammar
 from noria.sampling.params import SamplingParams
-from noria.sampling.token_masks import WORD_BITS, Masks, num_words
+from noria.sampling.token_masks import WORD_BITS, Masks, is_allowed, num_words
 from noria.structured import wire
 from noria.structured.api import grammar_of
 from noria.structured.asking import Answer, Asking, Followed
@@ -146,7 +146,7 @@ class GrammarConstraints:
 
 def _withhold(row: np.ndarray, token_ids: Sequence[int]) -> None:
     """row: uint32 [words], changed in place. Most rows allow none of the tokens anyway."""
-    if not any(int(row[one // WORD_BITS]) >> (one % WORD_BITS) & 1 for one in token_ids):
+    if not any(is_allowed(row, one) for one in token_ids):
         return
     left = row.copy()
     for token_id in token_ids:

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 
 from noria.config.errors import EngineError, NoriaError, RequestError
-from noria.sampling.grammar import Grammar
+from noria.sampling.grammar import Grammar, Prologue
 from noria.structured import wire
 from noria.structured.helper import GrammarProcess
 
 log = logging.getLogger(__name__)
 
+
+_Key = tuple[str, str, Prologue | None]  # of a grammar, as in sampling.grammar
 
 _MAX_KEPT = 256  # grammars that are known to be good
 _MAX_KEPT_TEXT = 4 << 20  # characters of them
@@ -39,24 +41,24 @@ class _Question:
     is_again: bool = False
 
     @property
-    def key(self) -> tuple[str, str]:
-        return self.grammar.kind, self.grammar.text
+    def key(self) -> _Key:
+        return self.grammar.kind, self.grammar.text, self.grammar.prologue
 
 
 class _Vetted:
-    """What was found of grammars lately, by kind and text. Guarded by who has it."""
+    """What was found of grammars lately. Guarded by who has it."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[str, str], wire.Vetted] = OrderedDict()
+        self._kept: OrderedDict[_Key, wire.Vetted] = OrderedDict()
         self._num_characters = 0
 
-    def find(self, key: tuple[str, str]) -> wire.Vetted | None:
+    def find(self, key: _Key) -> wire.Vetted | None:
         found = self._kept.get(key)
         if found is not None:
             self._kept.move_to_end(key)
         return found
 
-    def keep(self, key: tuple[str, str], vetted: wire.Vetted) -> None:
+    def keep(self, key: _Key, vetted: wire.Vetted) -> None:
         if key in self._kept:
             return
         self._kept[key] = vetted

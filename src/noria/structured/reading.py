@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, StructTag
 
+from noria.sampling.grammar import Prologue
+from noria.structured.prologues import with_prologue
+
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
 
@@ -36,13 +39,14 @@ def compile_grammar(vocabulary: LLTokenizer, source: str) -> LLMatcher:
     return matcher
 
 
-def source_of(kind: str, text: str) -> str:
-    """A grammar in llguidance's words. kind, text: as in sampling.grammar. Raises GrammarFault."""
+def source_of(kind: str, text: str, prologue: Prologue | None = None) -> str:
+    """A grammar in llguidance's words. kind, text, prologue: as in sampling.grammar. Raises GrammarFault."""
     if len(text) > MAX_TEXT:
         raise GrammarFault(f"it has {len(text)} characters; at most {MAX_TEXT} are read")
     check_repeats(text)
     try:
-        return _READERS[kind](text)
+        source = _READERS[kind](text)
+        return source if prologue is None else with_prologue(source, prologue)
     except (GrammarFault, MemoryError):
         raise
     except Exception as error:  # whatever text of a stranger's makes it raise

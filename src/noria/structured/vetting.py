@@ -182,7 +182,7 @@ def _try_out(vocabulary: LLTokenizer, vet: wire.Vet, writes: int) -> None:
 
 def _verdict(vocabulary: LLTokenizer, vet: wire.Vet) -> wire.Vetted:
     try:
-        source = source_of(vet.kind, vet.text)
+        source = source_of(vet.kind, vet.text, vet.prologue)
         compile_grammar(vocabulary, source)
     except GrammarFault as fault:
         return wire.Vetted(vet.serial, error=str(fault))

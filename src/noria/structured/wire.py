@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 
 from noria.config.tokenizer import TokenizerSpec
+from noria.sampling.grammar import Prologue
 
 
 class Setup(msgspec.Struct, frozen=True, tag="setup"):
@@ -36,11 +37,12 @@ class Setup(msgspec.Struct, frozen=True, tag="setup"):
 
 
 class Vet(msgspec.Struct, frozen=True):
-    """Can this be followed? kind, text: as in sampling.grammar. tenant: whose turn it takes."""
+    """Can this be followed? kind, text, prologue: as in sampling.grammar. tenant: whose turn it takes."""
 
     serial: int
     kind: str
     text: str
+    prologue: Prologue | None
     tenant: str
 
 

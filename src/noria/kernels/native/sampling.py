@@ -107,7 +107,7 @@ class NativeSampler:
         row = row.copy()
         request.adjust(row)
         try:
-            row = processors.apply(row)
+            row = processors.apply(row, allowed.row(0))
         except SamplingFault as fault:
             return fault
         outcomes = np.empty((1, 3), dtype=np.int32)
