@@ -95,9 +95,9 @@ def judge(directory: Path, points: Sequence[Held], num_runs: int, console: Conso
         console.print(
             f"{held}: " + ", ".join(f"{name} {judged[-1].error(name):+.1%}" for name in judged[-1].real)
         )
-    highest = [found for name in WORKLOADS if (found := _highest(judged, name))]
+    highest = [found for name in WORKLOADS if (found := highest_of(judged, name))]
     flat = tuple(one for several in highest for one in several)
-    return Verdict(tuple(judged), flat, {several[0].workload: _regret(several) for several in highest})
+    return Verdict(tuple(judged), flat, {several[0].workload: regret(several) for several in highest})
 
 
 def _judged(by: Foreteller, held: Held, directory: Path, num_runs: int) -> Judged:
@@ -126,7 +126,7 @@ def _judged(by: Foreteller, held: Held, directory: Path, num_runs: int) -> Judge
     )
 
 
-def _highest(judged: Sequence[Judged], workload: str) -> list[Highest]:
+def highest_of(judged: Sequence[Judged], workload: str) -> list[Highest]:
     """One for each setting, where both have been measured at all rates. Limits are the same for both."""
     first = [one for one in judged if one.held.workload == workload and one.held.number == 0]
     series = {setting: [one for one in first if one.held.setting == setting] for setting in SETTINGS}
@@ -151,6 +151,6 @@ def _limits(series: Mapping[str, Sequence[Judged]]) -> dict[str, float]:
     }
 
 
-def _regret(of: Sequence[Highest]) -> float:
+def regret(of: Sequence[Highest]) -> float:
     chosen = max(of, key=lambda one: one.simulated)
     return max(one.real for one in of) / chosen.real - 1

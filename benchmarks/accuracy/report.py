@@ -35,7 +35,7 @@ def markdown(verdict: Verdict) -> str:
 
 def _overall(verdict: Verdict) -> Iterator[str]:
     """Each figure over all loads, beside what two measurements of one load differ by."""
-    spreads = _spreads(verdict.points)
+    differences = spreads(verdict.points)
     heads = ("figure", "error, mean of sizes", "median", "worst", "bias", "goal", "within goal")
     yield _row([*heads, "real within interval", "two real runs differ by"])
     yield _row(["---"] * (len(heads) + 2))
@@ -43,7 +43,7 @@ def _overall(verdict: Verdict) -> Iterator[str]:
         errors = np.array([one.error(name) for one in verdict.points])
         sizes = np.abs(errors)
         covered = np.mean([one.is_covered(name) for one in verdict.points])
-        spread = spreads.get(name)
+        spread = differences.get(name)
         yield _row(
             [
                 name,
@@ -67,7 +67,7 @@ def _overall(verdict: Verdict) -> Iterator[str]:
     )
 
 
-def _spreads(points: Sequence[Judged]) -> dict[str, float]:
+def spreads(points: Sequence[Judged]) -> dict[str, float]:
     """Mean size of the difference of two measurements of the same load, by figure."""
     pairs = [
         (one, other)

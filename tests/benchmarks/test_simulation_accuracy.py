@@ -1,0 +1,99 @@
+"""The benchmark of the simulation compares like with like, and says so in a table."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from benchmarks.accuracy.figures import GOALS, growing, highest_rate, margin
+from benchmarks.accuracy.judging import Judged, Verdict, highest_of, regret
+from benchmarks.accuracy.loads import (
+    REPEATED,
+    SETTINGS,
+    SHARES,
+    WORKLOADS,
+    Held,
+    held_out,
+    named_anew,
+    play_of,
+)
+from benchmarks.accuracy.report import markdown, spreads
+
+
+def judged(held: Held, real: Callable[[float], float], simulated: Callable[[float], float]) -> Judged:
+    """real, simulated: every figure in seconds, by requests a second."""
+    rate = 10 * held.share
+    return Judged(
+        held=held,
+        rate=rate,
+        num_requests=100,
+        num_bad=0,
+        real=dict.fromkeys(GOALS, real(rate)),
+        simulated={
+            name: tuple(simulated(rate) * (1 + 0.01 * place) for place in (-1, 0, 1)) for name in GOALS
+        },
+        uncorrected=dict.fromkeys(GOALS, simulated(rate)),
+        drift=0.0,
+        own_drift=0.01,
+        speed=300.0,
+    )
+
+
+def test_every_setting_meets_every_workload_at_every_rate_and_some_twice() -> None:
+    points = held_out()
+    assert len(set(points)) == len(points)
+    once = [held for held in points if held.number == 0]
+    assert len(once) == len(WORKLOADS) * len(SHARES) * len(SETTINGS)
+    assert len(points) - len(once) == len(REPEATED) * len(SETTINGS)
+    # Neighbours in time are of different settings, so that drift hits both alike.
+    assert all(one.setting != other.setting for one, other in itertools.pairwise(points))
+
+
+def test_a_load_is_the_same_again_but_for_its_tokens() -> None:
+    play = play_of("talk", 2.0, 20.0)
+    assert play_of("talk", 2.0, 20.0) == play
+    renamed = named_anew(play, "again")
+    assert renamed.due == play.due and renamed.followers == play.followers
+    assert [one.num_prompt for one in renamed.requests] == [one.num_prompt for one in play.requests]
+    names = {piece.name for one in play.requests for piece in one.pieces}
+    assert not names & {piece.name for one in renamed.requests for piece in one.pieces}
+
+
+def test_the_highest_rate_is_where_the_margin_goes_through_zero() -> None:
+    rates = [1.0, 2.0, 3.0, 4.0]
+    assert highest_rate(rates, [-0.4, -0.2, 0.2, 0.9]) == (pytest.approx(2.5), True)
+    assert highest_rate(rates, [-0.4, -0.3, -0.2, -0.1]) == (4.0, False)
+    assert highest_rate(rates, [0.1, 0.2, 0.3, 0.4]) == (1.0, False)
+
+
+def test_what_falls_is_levelled_before_a_root_is_looked_for() -> None:
+    assert growing(np.array([1.0, 3.0, 2.0, 4.0])).tolist() == [1.0, 2.5, 2.5, 4.0]
+    assert highest_rate([1.0, 2.0, 3.0], [-0.1, -0.3, 0.6])[0] == pytest.approx(2.25)
+
+
+def test_the_worst_of_the_limits_decides() -> None:
+    assert margin({"a": 1.0, "b": 3.0}, {"a": 2.0, "b": 2.0}) == pytest.approx(math.log(1.5))
+
+
+def test_a_table_tells_errors_spreads_rates_and_regret() -> None:
+    first, second = SETTINGS
+    points = []
+    for held in held_out():
+        slow = 1.2 if held.setting == second else 1.0
+        again = 1.1 if held.number else 1.0
+        real = lambda rate, factor=slow * again: 0.1 * factor * math.exp(0.2 * rate)  # noqa: E731
+        simulated = lambda rate, factor=slow: 0.104 * factor * math.exp(0.2 * rate)  # noqa: E731
+        points.append(judged(held, real, simulated))
+    assert spreads(points)["TPOT mean"] == pytest.approx(0.1)
+    highest = highest_of(points, "chat")
+    assert [one.setting for one in highest] == [first, second]
+    assert highest[0].real > highest[1].real
+    # A simulation that is 4 % too slow at an exponent of 0.2 a request is 0.2 requests a second too careful.
+    assert highest[0].real - highest[0].simulated == pytest.approx(math.log(1.04) / 0.2, rel=0.05)
+    assert regret(highest) == 0.0
+    told = markdown(Verdict(tuple(points), tuple(highest), {"chat": 0.0}))
+    assert "| TPOT mean | 4.2%" in told
+    assert "300 times real time" in told and "chat, 32 x 512, 95%" in told
