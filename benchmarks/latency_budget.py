@@ -283,7 +283,7 @@ def plot(series: Sequence[Series], path: Path) -> None:
     axes.set_xscale("log")
     axes.set_xlabel("P95 of gaps between tokens, ms")
     axes.set_ylabel("tokens/s, prompts and answers")
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.15 * max(one.ends("throughput")[1] for one in series))
     axes.grid(alpha=0.3, which="both")
     axes.legend()
     save(figure, path)

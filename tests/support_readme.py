@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -23,19 +25,31 @@ def commands_of(readme: Path) -> list[str]:
 def run_readme(example: str, directory: Path) -> str:
     """Run the commands of examples/EXAMPLE/README.md in a copy of examples; what they print. Asserts that all work."""
     shutil.copytree(ROOT / "examples", directory / "examples")
-    script = "\n".join(commands_of(directory / "examples" / example / "README.md"))
+    return run_script(
+        "\n".join(commands_of(directory / "examples" / example / "README.md")), directory, _LIMIT_S
+    )
+
+
+def run_script(script: str, directory: Path, limit_s: float) -> str:
+    """What the commands print. Asserts that all work, within `limit_s`; what they leave running is ended."""
     log = directory / "output.txt"
     with log.open("w", encoding="utf-8") as output:
-        done = subprocess.run(
+        shell = subprocess.Popen(
             ["bash", "-e", "-o", "pipefail", "-c", script],
             cwd=directory,
             env=_environment(directory),
             stdout=output,
             stderr=subprocess.STDOUT,
-            timeout=_LIMIT_S,
+            start_new_session=True,
         )
+        try:
+            status = shell.wait(limit_s)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(shell.pid, signal.SIGKILL)
+            shell.wait()
     told = log.read_text(encoding="utf-8")
-    assert done.returncode == 0, told
+    assert status == 0, told
     return told
 
 

@@ -1,0 +1,39 @@
+"""The README's way from nothing to an operating point, as it is written there."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+from noria.config.operating_point import read_operating_point
+from support_readme import ROOT, commands_of, run_script
+
+_LIMIT_S = 600.0  # what the README promises at most
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def test_the_readme_leads_from_nothing_to_an_operating_point(tmp_path: Path) -> None:
+    port = free_port()
+    script = "\n".join(commands_of(ROOT / "README.md")).replace("127.0.0.1:8000", f"127.0.0.1:{port}")
+    # Other tests may load the machine meanwhile; how late a client is is no matter of right or wrong here.
+    settings = f"export NORIA_PORT={port} NORIA_SLO=ttft:600000,tpot:600000\n"
+    told = run_script(settings + script, tmp_path, _LIMIT_S)
+    first = json.loads((tmp_path / "runs/first/result.json").read_text())
+    assert first["completed"] == 60
+    what_if = json.loads((tmp_path / "runs/what-if/what-if/result.json").read_text())
+    assert what_if["noria"]["source"] == "simulated"
+    point = read_operating_point(str(tmp_path / "runs/tuned/operating_point.json"))
+    assert point.rate.passed > 0
+    assert (point.slo.ttft_ms, point.slo.itl_ms) == (3000.0, 200.0)
+    info, _ = json.JSONDecoder().raw_decode(told, told.index('{"version"'))
+    assert info["operating_point"]["hash"] == point.hash
+    assert info["operating_point"]["departures"] == {}
+    for name in point.settings.keys() & info["settings"]["scheduler"].keys():
+        assert info["settings"]["scheduler"][name] == point.settings[name]
+    assert "was found elsewhere" not in told
