@@ -86,7 +86,27 @@ def test_a_rate_is_certified_below_the_edge_where_nothing_is_certain() -> None:
     assert final is not None
     assert final.best is not None
     assert final.best.verdict is Verdict.PASS
+    assert stage.confirmed[Setting()].is_certified
     assert 8.0 < final.passed < 9.5
+
+
+def test_what_passed_while_settings_were_ranked_is_no_certificate() -> None:
+    """The last probes are all too near to the limit to be certain."""
+
+    class Unsure(Engines):
+        @contextmanager
+        def __call__(self, setting: Setting) -> Iterator[tuple[Prober, Prober]]:
+            with super().__call__(setting) as (screening, _):
+                yield screening, CurveProber(lambda rate: math.log(rate / 10), open_below=9.0)
+
+    stage = confirmer(Unsure({Setting(): 10.0}))
+    stage.screen([candidate(Setting(), 10.0)])
+    stage.certify(Setting())
+    one = stage.confirmed[Setting()]
+    assert one.final is not None
+    assert {probe.verdict for probe in one.final.probes} == {Verdict.UNDECIDED}
+    assert not one.is_certified
+    assert one.settled is one.rate
 
 
 def test_when_the_time_is_over_nothing_more_is_started() -> None:

@@ -107,7 +107,7 @@ def _seconds(limit_ms: float | None) -> float:
 
 
 def _stated(options: TuneOptions) -> dict[str, Any]:
-    """Settings of the engine that are not as they would be anyway."""
+    """Settings of the engine that are not as they would be anyway; those of an operating point are among them."""
     return {
         setting.name: value
         for setting in settings_of(type(options.engine))

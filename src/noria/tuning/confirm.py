@@ -17,8 +17,8 @@ from noria.tuning.probe import LEAST_TO_JUDGE, Prober, ProbeResult
 from noria.tuning.setting import Setting
 
 _SCREENING = SearchOptions(precision=0.10, most_probes=4)
-_STEP_DOWN, _FAR_DOWN = 0.93, 0.7  # of the rate, when a final probe did not pass, or failed by far
-_FIRST_FINAL = 0.95  # of the estimate: at the limit itself nothing can be certain
+_STEP_DOWN, _FAR_DOWN = 0.87, 0.65  # of the rate, when a final probe did not pass, or failed by far
+_FIRST_FINAL = 0.93  # of the estimate: at the limit itself nothing can be certain
 _FAR = math.log(1.5)  # beyond the limit
 _MOST_FINAL = 6
 
@@ -35,6 +35,16 @@ class Confirmed:
     rate: MaxRate
     estimate: float
     final: MaxRate | None = None
+
+    @property
+    def is_certified(self) -> bool:
+        """Whether a rate passed with certainty. What passed while settings were ranked is no promise."""
+        return self.final is not None and self.final.best is not None
+
+    @property
+    def settled(self) -> MaxRate:
+        """The certified search, or the one that settings were ranked by."""
+        return self.final if self.final is not None and self.final.best is not None else self.rate
 
     @property
     def bias(self) -> float:

@@ -98,7 +98,7 @@ def _rate(found: Found) -> PointRate:
 def _certificate(found: Found) -> PointCertificate | None:
     """Only of what was measured with certainty in mind."""
     confirmed = found.confirmed.get(found.chosen.setting)
-    if confirmed is None or confirmed.final is None:
+    if confirmed is None or not confirmed.is_certified:
         return None
     best = found.chosen.best
     return PointCertificate(

@@ -189,4 +189,6 @@ class Screened:
         if found.verdict is not Verdict.UNDECIDED or found.num_requests < LEAST_TO_JUDGE:
             return found
         verdict = Verdict.PASS if found.margin <= 0 else Verdict.FAIL
-        return replace(found, verdict=verdict, note=found.note or "by its figures alone")
+        return replace(
+            found, verdict=verdict, note="; ".join(filter(None, ("by its figures alone", found.note)))
+        )

@@ -21,6 +21,8 @@ _STOP_LIMIT_S = 15.0
 _LOOK_EVERY_S = 0.05
 _LISTENING = re.compile(r"listening on (http://\S+)")
 _PR_SET_PDEATHSIG = 1
+# The server is reached from this machine alone and by its owner, who has no key.
+_NO_KEYS = ("NORIA_API_KEY", "VLLM_API_KEY", "NORIA_API_KEYS_FILE")
 _TOLD_LINES = 5  # of the log of a child that did not start
 
 
@@ -33,6 +35,7 @@ def serving(
     Raises EngineError where it does not start, with the end of what it said.
     """
     command = [sys.executable, "-m", "noria", "serve", "--port", "0", "--shutdown-timeout", "0", *arguments]
+    environ = {name: value for name, value in os.environ.items() if name not in _NO_KEYS}
     with log.open("wb") as output:
         # A session of its own: Ctrl-C is for the owner, who ends it then.
         process = subprocess.Popen(
@@ -40,6 +43,7 @@ def serving(
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            env=environ,
             preexec_fn=_die_with_owner,
         )
     try:

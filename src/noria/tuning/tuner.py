@@ -215,21 +215,18 @@ class Tuner:
         """Those that kept the limits at some rate."""
         found = []
         for setting, one in self._confirmer.confirmed.items():
-            final = one.final.best if one.final is not None else None
-            best = final or one.rate.best
-            if best is None:
-                continue
-            found.append(Contender(setting, final.rate if final is not None else one.estimate, best))
+            best = one.settled.best
+            if best is not None:
+                found.append(Contender(setting, best.rate if one.is_certified else one.estimate, best))
         return found
 
     def _is_certified(self, setting: Setting) -> bool:
-        final = self._confirmer.confirmed[setting].final
-        return final is not None and final.best is not None
+        return self._confirmer.confirmed[setting].is_certified
 
     def _rate_of(self, setting: Setting) -> MaxRate:
         confirmed = self._confirmer.confirmed.get(setting)
         if confirmed is not None:
-            return confirmed.final or confirmed.rate
+            return confirmed.settled
         rate = self._explorer.found[setting].rate
         assert rate is not None
         return rate

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from noria.bench.certificate import Verdict
 from noria.bench.stats import Interval
 from noria.tuning.explore import Explored
 from noria.tuning.max_rate import MaxRate, Shape
@@ -32,7 +31,7 @@ HEADINGS = (
 def headline(found: Found) -> str:
     how = "measured" if found.is_real else "foretold by simulation"
     return (
-        f"{found.chosen.rate:.3g} requests/s with {found.chosen.setting.words()} ({how}), at "
+        f"{found.chosen.best.rate:.3g} requests/s with {found.chosen.setting.words()} ({how}), at "
         f"{found.job.limits.words()}"
     )
 
@@ -71,7 +70,7 @@ def sentences(found: Found) -> Iterator[str]:
 def binding_words(found: Found, rate: MaxRate) -> str:
     margins = found.chosen.best.margins
     room = ", ".join(f"{_NAMES[name]} {1 - math.exp(margin):.0%}" for name, margin in margins.items())
-    words = f"{_NAMES[rate.binding]} binds (room to the limits: {room})"
+    words = f"{_NAMES[rate.binding]} binds (room to the limits: {room}); the limit is foretold at {rate.estimate:.3g}"
     if rate.failed < math.inf:
         words += f"; {rate.failed:.3g} requests/s failed"
     if rate.shape is Shape.CLIFF:
@@ -88,15 +87,15 @@ def certificate_words(found: Found) -> str:
             ", where no setting kept the limits at any rate that was tried." if found.confirmed else "."
         )
     confirmed = found.confirmed[found.chosen.setting]
-    if confirmed.final is not None and best.verdict is Verdict.PASS:
+    if confirmed.is_certified:
         return (
             f"Certified: at {best.rate:.3g} requests/s at least {share} keep each limit, at a confidence of "
             f"{found.job.asked.confidence:g}, by {best.num_requests} requests that tell as much as "
             f"{best.num_effective:.0f} independent ones."
         )
     return (
-        f"Not certified: {best.num_requests} requests (as much as {best.num_effective:.0f} independent ones) leave it "
-        "open whether the limits are kept; give it more --minutes and --requests."
+        f"Not certified: {best.num_requests} requests (as much as {best.num_effective:.0f} independent ones) kept the "
+        "limits, which is too few to be sure; give it more --minutes and --requests."
     )
 
 
@@ -117,7 +116,7 @@ def rows(found: Found) -> list[tuple[str, ...]]:
 
 def _row(found: Found, one: Explored) -> tuple[str, ...]:
     real = found.confirmed.get(one.setting)
-    rate = one.rate if real is None else real.final or real.rate
+    rate = one.rate if real is None else real.settled
     best: ProbeResult | None = None if rate is None else rate.best or rate.probes[0]
     mark = "chosen" if one.setting == found.chosen.setting else ""
     figures = best.figures if best is not None else None
@@ -151,7 +150,12 @@ def explored_words(found: Found) -> str:
 def span(interval: Interval, factor: float = 1.0) -> str:
     if math.isnan(interval.value):
         return "-"
-    value = f"{interval.value * factor:.3g}"
+    value = _number(interval.value * factor)
     if math.isnan(interval.low):
         return value
-    return f"{value} [{interval.low * factor:.3g}, {interval.high * factor:.3g}]"
+    return f"{value} [{_number(interval.low * factor)}, {_number(interval.high * factor)}]"
+
+
+def _number(value: float) -> str:
+    """Three digits, and no exponent."""
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
