@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -102,7 +103,7 @@ class Compared:
 
 def main() -> None:
     arguments = _arguments()
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 120)
     load = Load(
         arguments.rate,
         arguments.burstiness,

@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -111,7 +112,7 @@ class Plan:
 
 def main() -> None:
     arguments = _arguments()
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 120)
     settings = [Setting(True, target) for target in arguments.itl_slo_ms]
     settings += [Setting(False, budget) for budget in arguments.budgets]
     plan = pilot(arguments, console)
