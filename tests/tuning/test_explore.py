@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from noria.bench.certificate import Verdict
+from noria.capacity.front import NO_FRONT, Front
+from noria.capacity.model_file import Calibration
 from noria.config.errors import ConfigError
 from noria.tuning.attempts import with_attempts
 from noria.tuning.explore import Explorer, explore
@@ -12,7 +17,6 @@ from noria.tuning.load import covering_length
 from noria.tuning.setting import Setting, serve_arguments
 from noria.tuning.simulated import Peak, SimulatedProber
 from noria.tuning.space import Space, decide_alike, feasible, neighbours
-from support_capacity import simple_model
 from support_engine import engine_config
 from support_tuning import calibration, tuned_load
 
@@ -23,6 +27,10 @@ SPACE = Space(num_seqs=(2, 16), step_tokens=(64, 128, 512), block_sizes=(16,), p
 
 def explorer(can_go_on: bool = True) -> Explorer:
     return Explorer(calibration(), tuned_load(), LIMITS, 100, lambda: can_go_on)
+
+
+def with_setting(setting: Setting, front: Front = NO_FRONT) -> Calibration:
+    return replace(calibration(), config=setting.config(calibration().config), front=front)
 
 
 def test_the_planted_best_setting_is_found_as_a_search_of_every_setting_finds_it() -> None:
@@ -55,13 +63,13 @@ def test_a_setting_that_is_far_from_the_best_is_out_after_one_probe() -> None:
 
 def test_bounds_that_are_never_reached_make_no_difference_so_one_of_them_is_simulated() -> None:
     config = calibration().config
-    prober = SimulatedProber(Setting(64, 512).config(config), simple_model(), tuned_load(), LIMITS, 100)
+    prober = SimulatedProber(with_setting(Setting(64, 512)), tuned_load(), LIMITS, 100)
     first = prober.probe(1.0)
     assert prober.peak is not None
     assert prober.peak.num_running < 64
     other = Setting(256, 512)
     assert decide_alike(Setting(64, 512).config(config), other.config(config), prober.peak)
-    again = SimulatedProber(other.config(config), simple_model(), tuned_load(), LIMITS, 100).probe(1.0)
+    again = SimulatedProber(with_setting(other), tuned_load(), LIMITS, 100).probe(1.0)
     assert again == first
     assert not decide_alike(Setting(64, 512).config(config), Setting(2, 512).config(config), Peak(3, 512))
     assert not decide_alike(
@@ -75,14 +83,24 @@ def test_the_same_search_twice_finds_the_same() -> None:
 
 
 def test_what_clearly_misses_its_limits_is_ended_early_with_the_same_verdict() -> None:
-    config = Setting(16, 128).config(calibration().config)
     load = tuned_load(most=200)
-    prober = SimulatedProber(config, simple_model(), load, LIMITS, 200)
+    prober = SimulatedProber(with_setting(Setting(16, 128)), load, LIMITS, 200)
     found = prober.probe(50.0)
     assert found.verdict.value == "fail"
     assert found.margin > 0
     assert prober.peak is None
     assert found.num_requests < 200
+
+
+def test_what_http_takes_is_part_of_the_latency_that_is_limited() -> None:
+    engine, served = (
+        SimulatedProber(with_setting(Setting(16, 128), front), tuned_load(), LIMITS, 100).probe(0.5)
+        for front in (NO_FRONT, Front(request_s=0.5))
+    )
+    assert served.figures.ttft.value == pytest.approx(engine.figures.ttft.value + 0.5, rel=0.01)
+    slow = SimulatedProber(with_setting(Setting(16, 128), Front(LIMITS.ttft_s)), tuned_load(), LIMITS, 100)
+    assert slow.probe(0.5).verdict is Verdict.FAIL
+    assert slow.peak is None  # every request is late: ended early
 
 
 def test_limits_that_nothing_can_keep_are_refused_with_the_factor() -> None:

@@ -139,8 +139,8 @@ class Explorer:
         return None
 
     def _prober(self, setting: Setting) -> SimulatedProber:
-        config = setting.config(self.calibration.config)
-        return SimulatedProber(config, self.calibration.model, self._load, self._limits, self._num_requests)
+        calibration = replace(self.calibration, config=setting.config(self.calibration.config))
+        return SimulatedProber(calibration, self._load, self._limits, self._num_requests)
 
 
 _NO_RATE = "no rate was found at which it keeps the limits"

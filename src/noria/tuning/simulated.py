@@ -7,7 +7,7 @@ its uncertainty (of the load, not of the machine) is in the figures' intervals.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -17,10 +17,10 @@ from noria.bench.play import Play
 from noria.bench.target import Sample
 from noria.capacity.arrivals import Arrival
 from noria.capacity.driving import Driver, bench_outcomes, samples
+from noria.capacity.front import Front
+from noria.capacity.model_file import Calibration
 from noria.capacity.replica import Outcome
 from noria.capacity.simulate import Deployment, simulate
-from noria.capacity.step_model import StepModel
-from noria.config.engine import EngineConfig
 from noria.core.outputs import FinishReason
 from noria.engine.messages import StepRecord
 from noria.tuning.figures import measure
@@ -53,36 +53,39 @@ class SimulatedProber:
     num_requests: of the load. foreign_share: most steps of a probe that were outside of what was measured.
     """
 
-    def __init__(
-        self, config: EngineConfig, model: StepModel, load: TunedLoad, limits: Limits, num_requests: int
-    ) -> None:
+    def __init__(self, calibration: Calibration, load: TunedLoad, limits: Limits, num_requests: int) -> None:
+        """calibration: with the settings to be probed. Latencies are what a client of its front sees."""
         self.peak: Peak | None = Peak()
         self.foreign_share = 0.0
-        self._deployment = Deployment(config, model)
+        self._front = calibration.front
+        self._deployment = Deployment(calibration.config, calibration.model)
         self._load = load
         self._limits = limits
         self._num_requests = num_requests
 
     def probe(self, rate: float) -> ProbeResult:
         play = self._load.play(rate, self._num_requests)
-        driver = Driver(play, self._load.seed)
-        watch = _Watch(driver, play, self._limits)
+        driver = Driver(play, self._load.seed, self._front)
+        watch = _Watch(driver, play, self._limits, self._front)
         try:
             run = simulate(self._deployment, driver.first(), follow_up=watch.follow_up)
         except _ClearlyLateError:
             self.peak = None
-            return self._result(rate, play, bench_outcomes(watch.ended, play.requests), [])
+            return self._result(rate, play, self._seen(watch.ended, play), [])
         self.foreign_share = max(self.foreign_share, run.foreign_share)
         if self.peak is not None:
             self.peak = self.peak.with_steps(run.steps[0])
-        return self._result(rate, play, bench_outcomes(run.outcomes, play.requests), samples(run.steps[0]))
+        return self._result(rate, play, self._seen(run.outcomes, play), samples(run.steps[0]))
 
     def saturated_rate(self) -> float:
         """Requests answered a second when all of a part of the load come at once."""
         play = self._load.play(_AT_ONCE, min(self._num_requests, _NUM_AT_ONCE))
-        driver = Driver(play, self._load.seed)
+        driver = Driver(play, self._load.seed, self._front)
         run = simulate(self._deployment, driver.first(), keeps_steps=False, follow_up=driver.follow_up)
         return len(run.outcomes) / run.seconds
+
+    def _seen(self, outcomes: Sequence[Outcome], play: Play) -> list[BenchOutcome]:
+        return bench_outcomes(outcomes, play.requests, self._front)
 
     def _result(
         self, rate: float, play: Play, outcomes: list[BenchOutcome], states: list[Sample]
@@ -113,9 +116,10 @@ class _ClearlyLateError(Exception):
 class _Watch:
     """Counts what is late, and ends the simulation once so much is that nothing to come can make up for it."""
 
-    def __init__(self, driver: Driver, play: Play, limits: Limits) -> None:
+    def __init__(self, driver: Driver, play: Play, limits: Limits, front: Front) -> None:
         self.ended: list[Outcome] = []
         self._driver = driver
+        self._front = front
         self._limits = limits
         self._first = num_warm_up(len(play.requests))
         counted = play.requests[self._first :]
@@ -131,7 +135,8 @@ class _Watch:
         return self._driver.follow_up(outcome)
 
     def _count(self, outcome: Outcome) -> None:
-        times_s, arrived_s = outcome.token_times_s, outcome.arrival.at_s
+        arrival, times_s = outcome.arrival, outcome.token_times_s
+        arrived_s = arrival.at_s - self._front.seconds(arrival.num_prompt)
         is_ok = outcome.finish in (FinishReason.LENGTH, FinishReason.STOP) and times_s
         self._num_late += not is_ok or times_s[0] - arrived_s > self._limits.ttft_s
         if self._limits.itl_stat is ItlStat.POOLED:
