@@ -13,8 +13,10 @@ from noria.bench.outcome import Outcome, Status
 from noria.config.errors import EngineError
 from noria.tuning.limits import Limits
 from noria.tuning.real import Effort, Watch
+from noria.tuning.real_engine import RealEngine
 from noria.tuning.server_child import serving
-from support_tuning import outcome, tuned_load
+from noria.tuning.setting import Setting
+from support_tuning import calibration, outcome, tuned_load
 
 LIMITS = Limits(ttft_s=1.0, itl_s=0.1)
 WHOLE = [0.02] * 20
@@ -106,3 +108,11 @@ def test_a_server_that_does_not_start_is_an_error_with_what_it_said(tmp_path: Pa
         serving(["--no-such-flag"], tmp_path / "log"),
     ):
         pass
+
+
+def test_a_setting_without_a_server_has_the_model_of_those_that_had_one(tmp_path: Path) -> None:
+    engine = RealEngine(calibration().config, {}, tuned_load(), LIMITS, tmp_path)
+    assert engine.fingerprint_of(Setting(8)) == {}
+    engine.fingerprints[Setting(4)] = told = {"model": {"hash": "1"}, "settings": {"max_num_seqs": 4}}
+    assert engine.fingerprint_of(Setting(4)) == told
+    assert engine.fingerprint_of(Setting(8)) == {"model": {"hash": "1"}}

@@ -69,6 +69,11 @@ class RealEngine:
                 for prober in probers:
                     self._note(setting, prober.fingerprint)
 
+    def fingerprint_of(self, setting: Setting) -> Mapping[str, Any]:
+        """What its server told; where it had none, what every candidate has: the model. Empty without any server."""
+        models = ({"model": one["model"]} for one in self.fingerprints.values() if "model" in one)
+        return self.fingerprints.get(setting) or next(models, {})
+
     def _note(self, setting: Setting, fingerprint: dict[str, Any]) -> None:
         if not fingerprint:
             return

@@ -178,7 +178,7 @@ class Tuner:
             front=tuple(pareto(points)),
             points=tuple(points),
             sensitivities=tuple(self.sensitivities),
-            fingerprint=self._engine.fingerprints.get(chosen.setting, {}),
+            fingerprint=self._engine.fingerprint_of(chosen.setting),
             seconds=self.clock() - self._start_s,
             is_interrupted=is_interrupted,
         )
@@ -249,11 +249,12 @@ class Tuner:
         return Candidate(one, one.setting.config(self.job.calibration.config))
 
     def _opened(self, setting: Setting) -> Any:
-        left_s = lambda: self._left_s(_CERTIFY_UNTIL)  # noqa: E731
-        times = Times(lambda: self._left_s(_SCREEN_UNTIL), left_s)
-        return self._engine.opened(
-            setting, times, Effort(self.job.asked.requests, self.job.asked.confidence, left_s)
-        )
+        times = Times(lambda: self._left_s(_SCREEN_UNTIL), self._certify_left_s)
+        effort = Effort(self.job.asked.requests, self.job.asked.confidence, self._certify_left_s)
+        return self._engine.opened(setting, times, effort)
+
+    def _certify_left_s(self) -> float:
+        return self._left_s(_CERTIFY_UNTIL)
 
     def _length(self, block_size: int) -> int | None:
         config = self.job.calibration.config
