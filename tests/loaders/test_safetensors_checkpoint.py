@@ -189,6 +189,15 @@ def test_the_tokenizer_is_the_file_s_text(tmp_path):
     assert (spec.bos_token_id, spec.eos_token_ids) == (1, (2,))
     assert (spec.add_bos, spec.add_eos) == (None, None)
     assert (spec.special_tokens, spec.chat_templates) == ((), ())
+    assert (spec.response_template, spec.has_response_schema) == (None, False)
+
+
+def test_what_the_checkpoint_says_of_its_answers_is_told_as_it_is(tmp_path):
+    said = {"start_anchor": "<a>", "fields": {"content": {}}}
+    config = {"response_template": said, "response_schema": {"type": "object"}}
+    spec = open_with(tmp_path, files={"tokenizer_config.json": config}).tokenizer
+    assert spec.response_template is not None and json.loads(spec.response_template) == said
+    assert spec.has_response_schema
 
 
 def test_special_tokens_come_from_the_tokenizer_s_config_and_then_the_map(tmp_path):

@@ -30,6 +30,8 @@ class TokenizerSpec:
     add_bos, add_eos: put them around a plain prompt; None leaves it to tokenizer.json's own post-processor.
     special_tokens: text of the named tokens ("bos_token", "eos_token", ...) that a chat template may use.
     chat_templates: name -> Jinja source; "default" is the one to use.
+    response_template: JSON text of what the checkpoint says of how answers are written; None: nothing.
+    has_response_schema: it says so in the older way, by a JSON schema with patterns over whole texts.
     content_format: what they take a message's content to be: string | openai (a list of parts) | auto.
     """
 
@@ -42,3 +44,5 @@ class TokenizerSpec:
     special_tokens: tuple[tuple[str, str], ...] = ()
     chat_templates: tuple[tuple[str, str], ...] = ()
     content_format: str = "auto"
+    response_template: str | None = None
+    has_response_schema: bool = False

@@ -23,13 +23,13 @@ class ToolOptions:
     tool_call_parser: str = option(
         AUTO,
         "How the model writes calls: hermes, qwen3_coder, llama3_json, llama4_pythonic, mistral, deepseek_v3, ... (all "
-        "are in docs/tools.md), a format of a plugin or an installed package, none, or auto: what its chat template "
-        "says.",
+        "are in docs/tools.md), a format of a plugin or an installed package, response_template, none, or auto: what "
+        "the checkpoint's response_template says if there is one, else its chat template.",
     )
     reasoning_parser: str = option(
         AUTO,
-        "How the model sets off its reasoning: deepseek_r1, qwen3, granite, mistral, ..., none, or auto: what its chat "
-        "template says.",
+        "How the model sets off its reasoning: deepseek_r1, qwen3, granite, mistral, ..., response_template, none, or "
+        "auto: what the checkpoint's response_template says if there is one, else its chat template.",
     )
     tool_parser_plugin: str | None = option(
         None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +40,12 @@ class HfTokenizer:
         self.bos_token_id = _find(table, self.special_tokens.get("bos_token"))
         self.eos_token_id = _find(table, self.special_tokens.get("eos_token"))
         self.chat_templates = _chat_templates(directory, config)
+        self._config = config
 
     def spec(self, bos_token_id: int | None, eos_token_ids: tuple[int, ...]) -> TokenizerSpec:
         """bos_token_id, eos_token_ids: the model's; the tokenizer's own bos token goes first."""
         bos = bos_token_id if self.bos_token_id is None else self.bos_token_id
+        response = self._config.values.get("response_template")
         return TokenizerSpec(
             tokenizer_json=self.json,
             bos_token_id=bos,
@@ -52,6 +55,8 @@ class HfTokenizer:
             add_eos=None,
             special_tokens=tuple(self.special_tokens.items()),
             chat_templates=tuple(self.chat_templates.items()),
+            response_template=None if response is None else json.dumps(response),
+            has_response_schema=self._config.values.get("response_schema") is not None,
         )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from noria.parsers.forced import REQUIRED_FORMAT
 from noria.parsers.formats import ReasoningFormat, ToolFormat
 from noria.parsers.reasoning import Place, ReasoningReader
-from noria.parsers.reply import NamedCallReader, PlainReader, ReplyReader, TextReader
+from noria.parsers.reply import AnswerReader, NamedCallReader, PlainReader, ReplyReader, TextReader
 from noria.parsers.sink import CallSink, MakeId
 from noria.parsers.tool_calls import ToolCallReader
 
@@ -20,7 +20,7 @@ class Reading:
 
     answer: makes what reads an answer behind its reasoning. reasoning: None where it is not told apart.
     tells_reasoning: whether a reply holds it. place: where an answer begins. shown_ids: special tokens whose text is
-        read too.
+        read too. whole: makes what reads an answer all by itself, reasoning and all; the others say nothing then.
     """
 
     answer: Callable[[], TextReader] = PlainReader
@@ -28,8 +28,16 @@ class Reading:
     tells_reasoning: bool = True
     place: Place = Place.START
     shown_ids: frozenset[int] = frozenset()
+    whole: Callable[[], AnswerReader] | None = None
 
-    def reader(self) -> ReplyReader:
+    @property
+    def counts_reasoning(self) -> bool:
+        """Whether the tokens of reasoning can be told from others."""
+        return self.reasoning is not None or self.whole is not None
+
+    def reader(self) -> AnswerReader:
+        if self.whole is not None:
+            return self.whole()
         reasoning = ReasoningReader(self.reasoning, self.place) if self.reasoning else None
         return ReplyReader(reasoning, self.answer(), self.tells_reasoning)
 
@@ -47,15 +55,15 @@ class Calls:
 
     def free(self, tool_format: ToolFormat, hidden: Collection[str]) -> Callable[[], TextReader]:
         """For answers that may hold calls in that format. hidden: as ToolCallReader has it."""
-        return lambda: ToolCallReader(tool_format, self._sink(), hidden)
+        return lambda: ToolCallReader(tool_format, self.sink(), hidden)
 
     def required(self) -> Callable[[], TextReader]:
         """For answers that a grammar makes a list of calls."""
-        return lambda: ToolCallReader(REQUIRED_FORMAT, self._sink())
+        return lambda: ToolCallReader(REQUIRED_FORMAT, self.sink())
 
     def named(self, name: str) -> Callable[[], TextReader]:
         """For answers that a grammar makes the arguments of that tool."""
         return lambda: NamedCallReader(name, self.make_id)
 
-    def _sink(self) -> CallSink:
+    def sink(self) -> CallSink:
         return CallSink(self.tools, self.make_id, self.max_calls)

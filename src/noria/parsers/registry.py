@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from collections.abc import Mapping
 
 from noria.config.errors import ConfigError
@@ -15,10 +16,46 @@ from noria.parsers.formats import (
     ReasoningFormat,
     ToolFormat,
 )
+from noria.parsers.template import ResponseTemplate, Role
 
 AUTO = "auto"
 NONE = "none"
+RESPONSE_TEMPLATE = "response_template"
 TOOL_PARSERS = Table(TOOL_PARSERS_GROUP, {})  # what packages add: name of a format -> a ToolFormat
+
+
+def answer_template(
+    tool_parser: str, reasoning_parser: str, source: str | None, plugin: str | None = None
+) -> ResponseTemplate | None:
+    """The checkpoint's own account of its answers, which is read by as a whole or not at all: None where there is
+    none, and where a format is named or brought for calls or for reasoning.
+
+    source: its JSON text. Raises ConfigError for one that cannot be used, and where it is named and cannot be.
+    """
+    names = {"tool_call_parser": tool_parser, "reasoning_parser": reasoning_parser}
+    asked = next((option for option, name in names.items() if name == RESPONSE_TEMPLATE), None)
+    other = next((name for name in names.values() if name not in (AUTO, RESPONSE_TEMPLATE)), plugin)
+    if asked is None and (source is None or other is not None):
+        return None
+    if source is None:
+        raise ConfigError(
+            f"{asked} is {RESPONSE_TEMPLATE}, but this checkpoint's tokenizer_config.json has none"
+        )
+    if other is not None:
+        raise ConfigError(
+            f"{asked} is {RESPONSE_TEMPLATE}, which reads whole answers, and cannot stand beside {other!r}: leave the "
+            "other parser at auto, and tool_parser_plugin unset"
+        )
+    from noria.parsers.template_load import load_template  # most checkpoints have none
+
+    template = load_template(json.loads(source))
+    roles = {"tool_call_parser": Role.CALLS, "reasoning_parser": Role.REASONING}
+    for option, role in roles.items():
+        if names[option] == RESPONSE_TEMPLATE and not template.has(role):
+            raise ConfigError(
+                f"{option} is {RESPONSE_TEMPLATE}, but this checkpoint's has no field {role.value}"
+            )
+    return template
 
 
 def tool_format(name: str, template: str | None, plugin: str | None = None) -> ToolFormat | None:
@@ -41,8 +78,8 @@ def tool_format(name: str, template: str | None, plugin: str | None = None) -> T
     if entry is None:
         known = sorted({*brought, *NAMES_OF_TOOLS, *TOOL_PARSERS.names()})
         raise ConfigError(
-            f"tool_call_parser is {name!r}; known are {AUTO}, {NONE}, {', '.join(known)} (a package or "
-            f"--tool-parser-plugin may bring more)"
+            f"tool_call_parser is {name!r}; known are {AUTO}, {NONE}, {RESPONSE_TEMPLATE}, {', '.join(known)} (a "
+            f"package or --tool-parser-plugin may bring more)"
         )
     return _checked(entry.load(), entry.where)
 
@@ -56,7 +93,8 @@ def reasoning_format(name: str, template: str | None) -> ReasoningFormat | None:
         return next((form for form in formats if _fits(template, form.in_template)), None)
     if name not in NAMES_OF_REASONING:
         raise ConfigError(
-            f"reasoning_parser is {name!r}; known are {AUTO}, {NONE}, {', '.join(sorted(NAMES_OF_REASONING))}"
+            f"reasoning_parser is {name!r}; known are {AUTO}, {NONE}, {RESPONSE_TEMPLATE}, "
+            f"{', '.join(sorted(NAMES_OF_REASONING))}"
         )
     return REASONING_FORMATS[NAMES_OF_REASONING[name]]
 

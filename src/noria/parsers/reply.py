@@ -21,6 +21,19 @@ class TextReader(Protocol):
         ...
 
 
+class AnswerReader(Protocol):
+    """Parts of a whole answer, its reasoning too."""
+
+    @property
+    def num_reasoning_tokens(self) -> int:
+        """How many of the output's tokens were reasoning, markers included."""
+        ...
+
+    def feed(self, text: str, offsets: tuple[int, ...], is_last: bool) -> tuple[Part, ...]:
+        """offsets: for each token that came with the text, how much text went before it."""
+        ...
+
+
 class PlainReader:
     """Everything is text for the user."""
 

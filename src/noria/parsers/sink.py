@@ -19,20 +19,20 @@ class CallSink:
     ) -> None:
         self.parts: list[Part] = []  # not taken yet
         self.num_calls = 0
-        self._tools = tools
+        self.tools = tools
         self._make_id = make_id
         self._max_calls = max_calls
 
     def begin(self, cursor: Cursor, name: str) -> Mapping[str, Any]:
         """A call begins where the cursor is. The schema of its arguments. Raises NotACall: no tool has that name."""
-        if name not in self._tools:
+        if name not in self.tools:
             raise NotACall
         cursor.begin_call()
         index = self.num_calls
         self.num_calls += 1
         if self._is_kept:
             self.parts.append(CallBegin(index, self._make_id(index, name), name))
-        return self._tools[name]
+        return self.tools[name]
 
     def tell(self, text: str) -> None:
         """More of the latest call's arguments."""

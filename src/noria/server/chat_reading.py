@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import string
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from noria.parsers.forced import named_schema, required_schema
@@ -13,6 +13,7 @@ from noria.parsers.reading import Calls, Reading
 from noria.parsers.reasoning import Place
 from noria.parsers.reply import PlainReader, TextReader
 from noria.parsers.sink import MakeId
+from noria.parsers.template import ResponseTemplate, text_behind
 from noria.sampling.grammar import Grammar, Marker, Prologue
 from noria.sampling.params import SamplingParams
 from noria.server.errors import ApiError
@@ -77,16 +78,52 @@ def plan_chat(
         place = Place.ANSWER
     if not tools.is_forced and params.grammar is not None and reasoning is not None:
         params = replace(params, grammar=_behind(params.grammar, reasoning, place, formats))
-    reading = Reading(
-        _reader(answers, formats),
-        reasoning,
-        answers.tells_reasoning,
-        place,
-        _shown_ids(formats, tools),
-    )
+    if formats.template is not None and not tools.is_forced:
+        reading = _by_template(prompt, answers, formats.template, formats.special, tokenizer)
+    else:
+        reading = Reading(
+            _reader(answers, formats),
+            reasoning,
+            answers.tells_reasoning,
+            place,
+            _shown_ids(formats, tools),
+        )
     if reasoning is not None and answers.thinking_token_budget is not None:
         params = _bounded(params, answers.thinking_token_budget, reasoning, place, tokenizer)
     return PlannedChat(tuple(prompt), _forced(params, tools), reading)
+
+
+def _by_template(
+    prompt: Sequence[int],
+    answers: Answers,
+    template: ResponseTemplate,
+    special: Mapping[str, int],
+    tokenizer: Tokenizer,
+) -> Reading:
+    from noria.parsers.template_reader import TemplateReader  # most checkpoints have no template
+
+    calls = _calls(answers, None) if answers.tools.shown else None
+    begun = _begun(prompt, template, tokenizer)
+    return Reading(
+        shown_ids=frozenset(special.values()),
+        whole=lambda: TemplateReader(
+            template,
+            calls.sink() if calls is not None else None,
+            begun,
+            special.keys(),
+            answers.tells_reasoning,
+        ),
+    )
+
+
+def _begun(prompt: Sequence[int], template: ResponseTemplate, tokenizer: Tokenizer) -> str:
+    """The end of a prompt from the beginning of the answer on, found without decoding much more than that."""
+    size = _TAIL
+    while True:
+        text = tokenizer.decode(prompt[-size:], skip_special_tokens=False)
+        if text_behind(text, template.anchor) is not None or size >= len(prompt):
+            return text
+        size *= 8
 
 
 def _behind(grammar: Grammar, reasoning: ReasoningFormat, place: Place, formats: Formats) -> Grammar:
@@ -111,8 +148,7 @@ def _reader(answers: Answers, formats: Formats) -> Callable[[], TextReader]:
     tools = answers.tools
     if not tools.shown:
         return PlainReader
-    length = formats.tools.id_length if formats.tools is not None else None
-    calls = Calls(tools.schemas, _make_id(answers.call_prefix, length), None if tools.is_parallel else 1)
+    calls = _calls(answers, formats.tools.id_length if formats.tools is not None else None)
     if tools.named is not None:
         return calls.named(tools.named)
     if tools.choice is Choice.REQUIRED:
@@ -120,6 +156,11 @@ def _reader(answers: Answers, formats: Formats) -> Callable[[], TextReader]:
     if formats.tools is None:
         return PlainReader
     return calls.free(formats.tools, formats.special.keys() & set(formats.tools.markers))
+
+
+def _calls(answers: Answers, id_length: int | None) -> Calls:
+    tools = answers.tools
+    return Calls(tools.schemas, _make_id(answers.call_prefix, id_length), None if tools.is_parallel else 1)
 
 
 def _make_id(prefix: str, length: int | None) -> MakeId:

@@ -16,7 +16,7 @@ from noria.core.plan import TokenLogprobs
 from noria.engine.messages import expand_choices
 from noria.parsers.parts import Part, text_of
 from noria.parsers.reading import PLAIN_READING, Reading
-from noria.parsers.reply import ReplyReader
+from noria.parsers.reply import AnswerReader
 from noria.sampling.params import SamplingParams
 from noria.server.bridge import Bridge, Inbox
 from noria.server.errors import (
@@ -95,7 +95,7 @@ class Usage:
 class _Choice:
     """A sequence while it runs."""
 
-    def __init__(self, index: int, output: OutputStream, reader: ReplyReader) -> None:
+    def __init__(self, index: int, output: OutputStream, reader: AnswerReader) -> None:
         self.index = index
         self.num_tokens = 0
         self.num_cached = 0

@@ -42,6 +42,7 @@ class Tokenizer:
     vocab_size: one more than the highest id, added tokens included. (A model's own vocabulary may be padded.)
     special_ids: control tokens; left out of text under skip_special_tokens.
     special_tokens: text of the named ones ("bos_token", ...), as far as the checkpoint names them.
+    response_template, has_response_schema: as the spec has them.
     """
 
     def __init__(self, backend: Backend, spec: TokenizerSpec) -> None:
@@ -59,6 +60,8 @@ class Tokenizer:
         self.special_ids = backend.special_ids | named_ids
         self._frame = _read_frame(backend, spec)
         self.special_tokens = dict(spec.special_tokens)
+        self.response_template = spec.response_template
+        self.has_response_schema = spec.has_response_schema
         self._chat_templates = ChatTemplates(
             dict(spec.chat_templates), self.special_tokens, content=CONTENT_FORMATS[spec.content_format]
         )

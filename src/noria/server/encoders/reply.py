@@ -239,7 +239,7 @@ class Reply:
         }
         if self.options.cached_tokens:
             told["prompt_tokens_details"] = {"cached_tokens": usage.num_cached}
-        if self.turn.request.reading.reasoning is not None:
+        if self.turn.request.reading.counts_reasoning:
             told["completion_tokens_details"] = {"reasoning_tokens": usage.num_reasoning}
         return told
 
