@@ -169,7 +169,7 @@ def test_a_text_that_could_become_a_delimiter_for_ever_is_told_and_read_no_furth
         ),
         None,
     )
-    text = "<a" + "x" * 20_000
+    text = "<a" + "x" * 20_000 + "<az>Hm</a>"
     assert text_of(read(answers, [text])) == text
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
 from typing import Any
 
 
@@ -141,13 +142,19 @@ def _find(
         place, size = min(places)
         met = Met(place, place - size, what)
     pending = len(text)
-    longest = 0 if is_last else max(map(len, literals))
-    for place in range(max(start, len(text) - longest + 1), len(text)):
-        tail = text[place:]
-        if any(len(one) > len(tail) and one.startswith(tail) for one in literals):
+    begun, longest = _beginnings(literals)
+    for place in () if is_last else range(max(start, len(text) - longest), len(text)):
+        if text[place:] in begun:
             pending = place
             break
     return met, pending
+
+
+@lru_cache(maxsize=256)
+def _beginnings(literals: tuple[str, ...]) -> tuple[frozenset[str], int]:
+    """What a literal may have begun with and gone on, and how long that is at most."""
+    begun = frozenset(one[:size] for one in literals for size in range(1, len(one)))
+    return begun, max(map(len, begun), default=0)
 
 
 def _match(text: str, start: int, what: Any, pattern: Any, is_last: bool) -> tuple[Met | None, int]:

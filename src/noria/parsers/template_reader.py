@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 
 from noria.parsers.parts import Content, Part, Reasoning, joined
 from noria.parsers.sink import CallSink
-from noria.parsers.steps import MAX_HEAD, Cursor, NotACall
+from noria.parsers.steps import Cursor, NotACall
 from noria.parsers.template import (
     Delimiter,
     Field,
@@ -19,6 +19,7 @@ from noria.parsers.template import (
 )
 from noria.parsers.template_values import calls_in
 
+_MAX_DELIMITER = 1024  # characters that may be looked at again and again as they may become one
 _CONTEXT = 256  # characters before what is looked at that a pattern may look back to
 _DROPPED = "dropped"  # a special token that says nothing here
 
@@ -108,7 +109,7 @@ class TemplateReader:
     never told as text. tells_reasoning: else it is dropped.
 
     Where delimiters are patterns, the text is read a character at a time, so that what they match cannot depend on
-    how it was cut; and once MAX_HEAD characters may yet become a match, no more delimiters are looked for.
+    how it was cut; and once _MAX_DELIMITER characters may yet become a match, no more delimiters are looked for.
     """
 
     def __init__(
@@ -127,7 +128,7 @@ class TemplateReader:
         self._position = 0  # in the text: what is not read yet
         self._region = _Region(template.implicit)
         self._met: set[str] = set()  # names of fields that have been left
-        self._looks = True
+        self._watched = self._delimiters(self._region)
         self._parts: list[Part] = []
         self._tally = _Tally()
         self._begin(prompt)
@@ -159,7 +160,7 @@ class TemplateReader:
 
     def _read(self, is_last: bool) -> None:
         while True:
-            met, held = find_delimiter(self._text, self._position, self._watched(), is_last)
+            met, held = find_delimiter(self._text, self._position, self._watched, is_last)
             self._pass(held if met is None else met.start)
             if met is None:
                 break
@@ -167,8 +168,8 @@ class TemplateReader:
                 self._pass(met.end + 1)
             else:
                 self._cross(met)
-        if len(self._text) - self._position > MAX_HEAD:
-            self._looks = False
+        if len(self._text) - self._position > _MAX_DELIMITER:
+            self._watched = []
         if self._position > 4 * _CONTEXT:
             self._text = self._text[self._position - _CONTEXT :]
             self._position = _CONTEXT
@@ -177,16 +178,15 @@ class TemplateReader:
         """A field may end where another text begins; none can open there, or reading would never end."""
         return met.what is None and self._region.field is not self._template.implicit
 
-    def _watched(self) -> list[tuple[object, Delimiter]]:
-        if not self._looks:
-            return []
+    def _delimiters(self, region: _Region) -> list[tuple[object, Delimiter]]:
+        """What may end the region's text, and for whom."""
         watched: list[tuple[object, Delimiter]] = []
-        field = self._region.field
+        field = region.field
         if field is self._template.implicit:
             watched += [(one, one.opens) for one in self._template.fields if one.opens is not None]
         if field is not None and field.closes is not None:
             watched.append((None, field.closes))
-        if self._hidden and not self._region.is_calls:
+        if self._hidden and not region.is_calls:
             watched.append((_DROPPED, Delimiter(self._hidden)))
         return watched
 
@@ -225,11 +225,13 @@ class TemplateReader:
         region.groups.update(met.groups)
         region.opening = before + written
         region.has_begun = True
+        self._watched = self._delimiters(region)
         self._join(region)
 
     def _leave(self, closing: str) -> None:
         """The region ends; what follows is the implicit field's."""
         left, self._region = self._region, _Region(self._template.implicit)
+        self._watched = self._delimiters(self._region)
         if left.field is None or not left.has_begun:
             return
         self._met.add(left.field.name)
