@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from copy import deepcopy
 from itertools import pairwise
@@ -224,6 +225,15 @@ def test_a_template_that_cannot_be_used_is_refused_by_the_field_that_is_wrong(
 ) -> None:
     with pytest.raises(ConfigError, match=words):
         load_template(changed(path, value))
+
+
+def test_patterns_without_the_library_for_them_are_refused_with_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "regex", None)
+    assert load_template(TEMPLATES["json"]).has_patterns is False
+    with pytest.raises(ConfigError, match=r"fields\.tool_calls\.open_pattern.*noria\[response-template\]"):
+        load_template(TEMPLATES["tags"])
 
 
 def test_auto_takes_the_checkpoint_at_its_word_unless_a_format_is_named() -> None:
