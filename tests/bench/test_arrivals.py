@@ -76,6 +76,19 @@ def test_thinning_a_trace_keeps_its_instants() -> None:
     assert len(picks) == pytest.approx(2500, rel=0.06)
 
 
+def test_no_scaling_says_a_rate_that_it_does_not_send() -> None:
+    """From far below the trace's own rate to far above it: at the rate, or refused."""
+    long = np.arange(4000) / 10
+    for scaling in Scaling:
+        for rate in (1.0, 5.0, 10.0):
+            assert mean_rate(scaled(long, rate, scaling, seed=0)[0]) == pytest.approx(rate, rel=0.1)
+        if scaling is Scaling.THIN:
+            with pytest.raises(ConfigError, match="trace of 10 requests/s cannot be thinned to 30"):
+                scaled(long, 30.0, scaling, seed=0)
+        else:
+            assert mean_rate(scaled(long, 30.0, scaling, seed=0)[0]) == pytest.approx(30.0, rel=0.1)
+
+
 def test_resampling_a_trace_draws_requests_and_lets_them_come_by_chance() -> None:
     long = np.arange(5000) / 10
     times, picks = scaled(long, 3.0, Scaling.RESAMPLE, seed=0)

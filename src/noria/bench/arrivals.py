@@ -12,6 +12,9 @@ from enum import Enum
 import numpy as np
 
 from noria.bench.stats import Values
+from noria.config.errors import ConfigError
+
+_SAME = 1e-9  # relative: rates this near to each other are one
 
 
 class Scaling(str, Enum):
@@ -84,13 +87,21 @@ def arrivals_within(duration_s: float, ramp: Ramp, burstiness: float, seed: int)
 
 
 def scaled(times_s: Values, rate: float, scaling: Scaling, seed: int) -> tuple[Values, list[int]]:
-    """A trace's instants, sorted, at a mean rate of `rate`, and which of its requests they are of."""
+    """A trace's instants, sorted, at a mean rate of `rate`, and which of its requests they are of.
+
+    Raises ConfigError where requests would have to be left out to get more of them.
+    """
     own_rate = mean_rate(times_s)
     everything = list(range(len(times_s)))
     if scaling is Scaling.COMPRESS:
         return times_s * (own_rate / rate), everything
     random = np.random.default_rng([seed, 0x5CA1])
     if scaling is Scaling.THIN:
+        if rate > own_rate * (1 + _SAME):
+            raise ConfigError(
+                f"a trace of {own_rate:.3g} requests/s cannot be thinned to {rate:.3g}: state a lower rate, or "
+                "--rate-scaling compress or resample"
+            )
         kept = [index for index in everything if random.random() < rate / own_rate]
         return times_s[kept], kept
     picks = random.integers(0, len(times_s), len(times_s))

@@ -81,8 +81,9 @@ class TuningOptions:
     )
     rate_scaling: str = option(
         "compress",
-        "How a trace is brought to the rates that are tried, as for noria bench.",
-        choices=("compress", "thin", "resample"),
+        "How a trace is brought to the rates that are tried, as for noria bench; thin is left out: a trace cannot be "
+        "thinned to more than its own rate.",
+        choices=("compress", "resample"),
     )
     attempt: tuple[str, ...] = option(
         (),
