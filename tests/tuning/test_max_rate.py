@@ -51,14 +51,15 @@ def test_a_latency_that_grows_with_the_rate_is_smooth_and_a_step_is_a_cliff() ->
     assert cliff.passed < 10 <= cliff.failed
 
 
-def test_a_rate_that_fails_below_one_that_passes_is_told_and_counts() -> None:
+def test_where_a_rate_failed_below_one_that_passed_the_lower_one_counts() -> None:
     def margin(rate: float) -> float:
         return 0.4 if 4.5 < rate < 5.5 or rate > 9 else -0.5
 
     found = find_max_rate(CurveProber(margin), 6.0, SearchOptions(), [CurveProber(margin).probe(5.0)])
-    assert not found.is_monotone
     assert found.failed <= 5.0
-    assert found.passed < found.failed
+    assert 0 < found.passed < found.failed
+    assert found.best is not None
+    assert found.best.rate == found.passed
 
 
 def test_it_ends_when_two_probes_cannot_decide() -> None:

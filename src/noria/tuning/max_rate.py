@@ -55,26 +55,21 @@ class SearchOptions:
 @dataclass(frozen=True, slots=True)
 class MaxRate:
     """Requests a second. passed: the highest rate that did, 0 where none; failed: the lowest above it, infinite where
-    none was found. estimate: where the limit is foretold to be met exactly. is_monotone: no rate failed below one that
-    passed."""
+    none was found. estimate: where the limit is foretold to be met exactly."""
 
     passed: float
     failed: float
     estimate: float
     binding: str
     shape: Shape
-    is_monotone: bool
     ended: Ended
     probes: tuple[ProbeResult, ...]
 
     @property
     def best(self) -> ProbeResult | None:
-        """The probe of the highest rate that passed."""
-        return max(
-            (one for one in self.probes if one.verdict is Verdict.PASS),
-            key=lambda one: one.rate,
-            default=None,
-        )
+        """The probe at `passed`; None where no rate did."""
+        at_passed = (one for one in self.probes if one.rate == self.passed)
+        return next((one for one in at_passed if one.verdict is Verdict.PASS), None)
 
 
 def find_max_rate(
@@ -121,7 +116,7 @@ def bracket(probes: Sequence[ProbeResult]) -> tuple[float, float]:
 def next_rate(probes: Sequence[ProbeResult], precision: float) -> float | None:
     """Where to probe next; None when the bracket is as narrow as asked."""
     passed, failed = bracket(probes)
-    if failed / passed - 1 <= precision if passed else False:
+    if passed and failed / passed - 1 <= precision:
         return None
     if math.isinf(failed):
         top = max(probes, key=lambda one: one.rate)
@@ -185,7 +180,6 @@ def conclude(probes: Sequence[ProbeResult], ended: Ended) -> MaxRate:
         estimate,
         binding,
         _shape(probes, passed, failed),
-        _is_monotone(probes),
         ended,
         tuple(probes),
     )
@@ -209,9 +203,3 @@ def _shape(probes: Sequence[ProbeResult], passed: float, failed: float) -> Shape
         slope = (kept[-1].margin - before.margin) / math.log(kept[-1].rate / before.rate)
         foretold = max(slope, 0.0) * span
     return Shape.CLIFF if jump > _CLIFF_JUMP and jump > 3 * foretold else Shape.SMOOTH
-
-
-def _is_monotone(probes: Sequence[ProbeResult]) -> bool:
-    passed = [one.rate for one in probes if one.verdict is Verdict.PASS]
-    failed = [one.rate for one in probes if one.verdict is Verdict.FAIL]
-    return not passed or not failed or max(passed) < min(failed)

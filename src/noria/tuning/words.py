@@ -42,11 +42,6 @@ def sentences(found: Found) -> Iterator[str]:
     yield binding_words(found, rate)
     if found.gain is not None and found.chosen.setting != Setting():
         yield f"That is {found.gain - 1:+.0%} beside the settings as they were calibrated, both at their limit."
-    if not rate.is_monotone:
-        yield (
-            "Not monotone: a rate failed below one that passed. The lower one counts; the machine may be disturbed, or "
-            "one rate meets the load's bursts and another does not."
-        )
     yield certificate_words(found)
     if found.num_rejected:
         yield (
