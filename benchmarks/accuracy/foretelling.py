@@ -16,7 +16,7 @@ from noria.bench.outcome import Outcome
 from noria.bench.play import Play
 from noria.capacity.driving import Driver, bench_outcomes
 from noria.capacity.fit import Fit, MeasuredStep, fit_steps
-from noria.capacity.front import MIN_REQUESTS, Front, Passage, fit_front, passages
+from noria.capacity.front import Front, Passage, fit_front, passages
 from noria.capacity.measured import measured_steps
 from noria.capacity.simulate import Deployment, simulate
 from noria.config.engine import EngineConfig
@@ -24,7 +24,6 @@ from noria.engine.messages import RequestRecord, StepRecord
 from noria.engine.run_log import EndedEntry, EngineEntry, Entry, StepEntry
 
 _FORGET_S = 20.0  # in which what was seen of the machine's speed comes to count a third
-_ALONE_S = 0.03  # between two requests that do not meet in the API process
 _SATURATING_REQUESTS = 300
 _READ_AT_ONCE = 4096  # steps
 
@@ -82,9 +81,7 @@ def learnt_file(directory: Path, log: str) -> Path:
 
 
 def seen_by_both(log: Log, loads: Sequence[Measured]) -> list[Passage]:
-    """Where enough were sent alone, of those: a closed loop sends several at once when a step ends several answers, and
-    they wait for each other in the API process.
-    """
+    """The requests of all loads."""
     ends_s = dict(
         zip(
             log.collected_s.tolist(),
@@ -93,19 +90,10 @@ def seen_by_both(log: Log, loads: Sequence[Measured]) -> list[Passage]:
         )
     )
     found: list[Passage] = []
-    found_alone: list[Passage] = []
     for load in loads:
         records = [one for one in log.requests if load.origin_s <= one.accepted_s <= load.end_s]
         found += passages(load.outcomes, records, ends_s)
-        found_alone += passages(_sent_alone(load.outcomes), records, ends_s)
-    return found_alone if len(found_alone) >= MIN_REQUESTS else found
-
-
-def _sent_alone(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    ordered = sorted(outcomes, key=lambda one: one.sent_s)
-    sent_s = np.array([-np.inf, *(one.sent_s for one in ordered), np.inf])
-    is_alone = np.minimum(np.diff(sent_s)[:-1], np.diff(sent_s)[1:]) > _ALONE_S
-    return [one for one, alone in zip(ordered, is_alone.tolist(), strict=True) if alone]
+    return found
 
 
 @dataclass(frozen=True, slots=True)

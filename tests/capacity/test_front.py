@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,7 @@ from noria.bench.outcome import Outcome, Status
 from noria.bench.play import Play, make_play
 from noria.bench.workload import make_workload
 from noria.capacity.driving import Driver, bench_outcomes
-from noria.capacity.front import NO_FRONT, Front, fit_front, passages
+from noria.capacity.front import NO_FRONT, Front, Passage, fit_front, passages
 from noria.capacity.simulate import Deployment, simulate
 from noria.config.benching import LoadOptions, WorkloadOptions
 from noria.config.errors import ConfigError
@@ -95,6 +96,55 @@ def test_requests_that_one_side_alone_tells_of_are_passed_over() -> None:
 def test_too_few_requests_are_refused_with_their_number() -> None:
     with pytest.raises(ConfigError, match=r"19 requests .* too few.* 20"):
         fit_front(passages(*seen_and_recorded(19)))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("num_lengths", [1, 2, 4])
+@pytest.mark.parametrize("count", [20, 400])
+def test_prompts_of_about_one_length_tell_nothing_of_a_slope(num_lengths: int, count: int) -> None:
+    draw = random.Random(5)
+    found = [Passage(256 + place % num_lengths, 0.004 + draw.gauss(0, 3e-4), True) for place in range(count)]
+    front = fit_front(found)
+    assert front.seconds(256) == pytest.approx(0.004, abs=3e-4)
+    assert front.seconds(2048) == pytest.approx(0.004, abs=3e-4)
+
+
+def test_prompts_of_two_lengths_that_differ_tell_both_parts() -> None:
+    front = fit_front([Passage(length, TRUTH.seconds(length), True) for length in (100, 1100) * 10])
+    assert front.request_s == pytest.approx(TRUTH.request_s)
+    assert front.prompt_token_s == pytest.approx(TRUTH.prompt_token_s)
+
+
+@pytest.mark.parametrize("is_one_length", [False, True])
+def test_requests_that_meet_are_not_learnt_from_where_enough_are_alone(is_one_length: bool) -> None:
+    found = fit_front(passages(*met_and_alone(30, is_one_length)))
+    assert found.seconds(500) == pytest.approx(TRUTH.seconds(500), rel=0.01)
+
+
+def test_requests_that_meet_are_learnt_from_where_too_few_are_alone() -> None:
+    found = fit_front(passages(*met_and_alone(19, True)))
+    assert found.seconds(500) == pytest.approx(TRUTH.seconds(500) + 0.05, rel=0.01)
+
+
+def met_and_alone(
+    num_alone: int, is_one_length: bool
+) -> tuple[list[Outcome], list[RequestRecord], dict[float, float]]:
+    """Fives at once, each 50 ms late, before every one that is sent alone."""
+    draw = random.Random(4)
+    seen, records, ends = [], [], {}
+    for group in range(num_alone):
+        for place in range(6):
+            number, sent_s, late_s = 6 * group + place, group + 0.001 * place, 0.05
+            if place == 5:
+                sent_s, late_s = group + 0.5, 0.0
+            num_prompt = 500 if is_one_length else draw.randrange(100, 1000)
+            made_s = 5000 + sent_s + 0.3
+            ends[made_s] = made_s + 0.001
+            records.append(record_of(str(number), 5000 + sent_s, made_s, num_prompt, 7))
+            first_s = sent_s + 0.301 + TRUTH.seconds(num_prompt) + late_s
+            one = outcome_of(number, first_s, num_prompt, 7)
+            seen.append(replace(one, arrival_s=sent_s, sent_s=sent_s))
+    return seen, records, ends
 
 
 def test_a_client_sees_both_ways_beside_the_engine() -> None:
