@@ -11,10 +11,12 @@ import pytest
 from noria.bench.certificate import Verdict
 from noria.bench.outcome import Outcome, Status
 from noria.config.errors import EngineError
+from noria.config.option import settings_of
+from noria.config.serving import ServeOptions
 from noria.tuning.limits import Limits
 from noria.tuning.real import Effort, Watch
 from noria.tuning.real_engine import RealEngine
-from noria.tuning.server_child import serving
+from noria.tuning.server_child import child_environment, serving
 from noria.tuning.setting import Setting
 from support_tuning import calibration, outcome, tuned_load
 
@@ -108,6 +110,16 @@ def test_a_server_that_does_not_start_is_an_error_with_what_it_said(tmp_path: Pa
         serving(["--no-such-flag"], tmp_path / "log"),
     ):
         pass
+
+
+def test_a_candidate_gets_no_setting_of_the_users_own_server_from_the_environment() -> None:
+    kept = {"PATH": "/bin", "NORIA_CACHE": "/cache", "LD_LIBRARY_PATH": "/lib"}
+    stated = {
+        name: "1" for one in settings_of(ServeOptions) for name in (one.environment, *one.about.fallbacks)
+    }
+    named = {"NORIA_RUN_LOG", "NORIA_UVICORN_LOG_LEVEL", "NORIA_API_KEY", "VLLM_API_KEY", "NORIA_BLOCK_SIZE"}
+    assert named <= stated.keys()
+    assert child_environment({**kept, **stated, "NORIA_CONFIG": "mine.yaml"}) == kept
 
 
 def test_a_setting_without_a_server_has_the_model_of_those_that_had_one(tmp_path: Path) -> None:

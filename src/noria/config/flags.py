@@ -90,6 +90,12 @@ def given_by_environment(cls: type, environ: Mapping[str, str]) -> dict[str, Giv
     return given
 
 
+def environment_names(cls: type) -> frozenset[str]:
+    """Every variable that `from_namespace` may read for a group of options."""
+    names = (name for setting in settings_of(cls) for name in (setting.environment, *setting.about.fallbacks))
+    return frozenset({_CONFIG_ENVIRONMENT, *names})
+
+
 def _given_by_flags(cls: type, namespace: argparse.Namespace) -> dict[str, Given]:
     given = {}
     for setting in settings_of(cls):

@@ -9,33 +9,31 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.request import urlopen
 
 from noria.config.errors import EngineError
+from noria.config.flags import environment_names
+from noria.config.serving import ServeOptions
 
 _START_LIMIT_S = 180.0
 _STOP_LIMIT_S = 15.0
 _LOOK_EVERY_S = 0.05
 _LISTENING = re.compile(r"listening on (http://\S+)")
 _PR_SET_PDEATHSIG = 1
-# The server is reached from this machine alone and by its owner, who has no key.
-_NO_KEYS = ("NORIA_API_KEY", "VLLM_API_KEY", "NORIA_API_KEYS_FILE")
+_MANNER = ("--port", "0", "--shutdown-timeout", "0", "--uvicorn-log-level", "info")
 _TOLD_LINES = 5  # of the log of a child that did not start
 
 
 @contextmanager
-def serving(
-    arguments: Sequence[str], log: Path, may_go_on: Callable[[], bool] = lambda: True
-) -> Iterator[str]:
-    """The address of a server with these arguments. log: file for what it says.
+def serving(arguments: Sequence[str], log: Path) -> Iterator[str]:
+    """The address of a server with these arguments, and nothing else stated. log: file for what it says.
 
     Raises EngineError where it does not start, with the end of what it said.
     """
-    command = [sys.executable, "-m", "noria", "serve", "--port", "0", "--shutdown-timeout", "0", *arguments]
-    environ = {name: value for name, value in os.environ.items() if name not in _NO_KEYS}
+    command = [sys.executable, "-m", "noria", "serve", *_MANNER, *arguments]
     with log.open("wb") as output:
         # A session of its own: Ctrl-C is for the owner, who ends it then.
         process = subprocess.Popen(
@@ -43,18 +41,25 @@ def serving(
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            env=environ,
+            env=child_environment(os.environ),
             preexec_fn=_die_with_owner,
         )
     try:
-        yield _address(process, log, may_go_on)
+        yield _address(process, log)
     finally:
         _end(process)
 
 
-def _address(process: subprocess.Popen[bytes], log: Path, may_go_on: Callable[[], bool]) -> str:
+def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Without any setting of a server: what is meant for the user's own one (keys, TLS, logs, files to write into)
+    is not meant for a candidate, and of the engine all that holds is among its arguments."""
+    settings = environment_names(ServeOptions)
+    return {name: value for name, value in environ.items() if name not in settings}
+
+
+def _address(process: subprocess.Popen[bytes], log: Path) -> str:
     start_s = time.monotonic()
-    while time.monotonic() - start_s < _START_LIMIT_S and may_go_on():
+    while time.monotonic() - start_s < _START_LIMIT_S:
         found = _LISTENING.search(log.read_text(errors="replace"))
         if found and _is_ready(found[1]):
             return found[1]
