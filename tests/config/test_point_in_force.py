@@ -11,7 +11,8 @@ import pytest
 from noria.config.asked import EngineOptions
 from noria.config.hardware import machine_facts
 from noria.config.operating_point import over_operating_point, write_operating_point
-from noria.config.parse import build, given_by_mapping
+from noria.config.option import settings_of
+from noria.config.parse import build, given_by_mapping, value_of
 from noria.config.point_in_force import PointInForce, point_in_force
 from noria.config.serving import ServeOptions
 from support_config import operating_point
@@ -53,6 +54,52 @@ def test_a_server_tells_which_point_is_in_force(tmp_path: Path) -> None:
         "settings": {"max_num_batched_tokens": 256, "max_num_queued_reqs": 9},
         "departures": {"max_num_seqs": 8},
     }
+
+
+POOL = {"num_gpu_blocks_override": 500, "block_size": 16, "kv_cache_dtype": "float16"}
+
+
+def over(path: Path, point: dict[str, Any], **stated: Any) -> dict[str, Any]:
+    """What the settings of a point come to under what is stated, by name, where it is not the default."""
+    write_operating_point(operating_point(**point), str(path))
+    given = given_by_mapping(EngineOptions, {"operating_point": str(path), **stated})
+    options = build(EngineOptions, over_operating_point(EngineOptions, given))
+    found = {one.name: value_of(options, one) for one in settings_of(EngineOptions)}
+    return {name: found[name] for name in (*POOL, "kv_cache_memory")}
+
+
+@pytest.mark.parametrize(
+    ("point", "stated", "blocks", "memory"),
+    [
+        (POOL, {}, 500, None),
+        (POOL, {"kv_cache_memory": "2GiB"}, None, 2 * 2**30),
+        (POOL, {"kv_cache_memory": None}, 500, None),
+        (POOL, {"block_size": "32"}, None, None),
+        (POOL, {"block_size": "16"}, 500, None),
+        (POOL, {"kv_cache_dtype": "int8"}, None, None),
+        (POOL, {"kv_cache_dtype": "half"}, 500, None),
+        (POOL, {"block_size": 32, "num_gpu_blocks_override": 250}, 250, None),
+        ({"num_gpu_blocks_override": 500}, {"block_size": 16}, 500, None),
+        ({"num_gpu_blocks_override": 500}, {"block_size": 8}, None, None),
+        ({"kv_cache_memory": 2**30}, {"block_size": 8}, None, 2**30),
+        ({"kv_cache_memory": 2**30}, {"num_gpu_blocks_override": 40}, 40, None),
+    ],
+)
+def test_the_memory_of_the_cache_is_what_is_stated_last_and_never_stated_twice(
+    point: dict[str, Any], stated: dict[str, Any], blocks: int | None, memory: int | None, tmp_path: Path
+) -> None:
+    found = over(tmp_path / "point.json", point, **stated)
+    assert (found["num_gpu_blocks_override"], found["kv_cache_memory"]) == (blocks, memory)
+
+
+def test_a_number_of_blocks_that_lost_its_ground_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "point.json"
+    write_operating_point(operating_point(**POOL), str(path))
+    given = given_by_mapping(EngineOptions, {"operating_point": str(path), "kv_cache_memory": "1GiB"})
+    found = point_in_force(build(EngineOptions, over_operating_point(EngineOptions, given)))
+    assert found is not None
+    assert found.departures == {"num_gpu_blocks_override": None}
+    assert "stated otherwise: num_gpu_blocks_override derived (500 in it)" in found.words()
 
 
 def test_an_engine_without_a_queue_leaves_the_settings_of_the_queue_alone(tmp_path: Path) -> None:

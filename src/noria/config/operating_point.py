@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from noria.config.strict_json import parse_json, read_record
 FORMAT = 1
 
 _AGAIN = "noria tune writes one"
+_POOL_SIZES = ("num_gpu_blocks_override", "kv_cache_memory")  # two ways to state one thing
+_BLOCK_FORMAT = ("block_size", "kv_cache_dtype")  # what a block takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +159,8 @@ def read_operating_point(path: str) -> OperatingPoint:
 def over_operating_point(cls: type, given: Mapping[str, Given]) -> dict[str, Given]:
     """What was given for a group of options, over the operating point that is given among it.
 
-    Settings of the point that the group has not are left out. Raises ConfigError as reading the point does.
+    Left out are settings of the point that the group has not, and a size of the KV cache that contradicts what was
+    given. Raises ConfigError as reading the point does.
     """
     known = {setting.name: setting for setting in settings_of(cls)}
     stated = given.get("operating_point")
@@ -164,8 +168,34 @@ def over_operating_point(cls: type, given: Mapping[str, Given]) -> dict[str, Giv
         return dict(given)
     path = known["operating_point"].read(stated.raw, stated.where)
     settings = read_operating_point(path).settings
-    under = {name: Given(value, f"{name} (in {path})") for name, value in settings.items() if name in known}
+    without = _sizes_without_ground(settings, _pool_of(given, known), known)
+    under = {
+        name: Given(value, f"{name} (in {path})")
+        for name, value in settings.items()
+        if name in known and name not in without
+    }
     return {**under, **given}
+
+
+def _pool_of(given: Mapping[str, Given], known: Mapping[str, Setting]) -> dict[str, Any]:
+    """What is stated of the KV cache, by name. Values that cannot be read are refused later, all at once."""
+    found: dict[str, Any] = {}
+    for name in (*_POOL_SIZES, *_BLOCK_FORMAT):
+        if name in known and name in given and given[name].raw is not None:
+            with suppress(ConfigError):
+                found[name] = known[name].read(given[name].raw, given[name].where)
+    return found
+
+
+def _sizes_without_ground(
+    settings: Mapping[str, Any], over: Mapping[str, Any], known: Mapping[str, Setting]
+) -> frozenset[str]:
+    """Of a point's settings, statements of the KV cache's size that what is stated over them takes the ground from:
+    its size stated in the other way, or blocks of another size, of which as many would take other memory."""
+    without = {name for name, other in (_POOL_SIZES, reversed(_POOL_SIZES)) if over.get(other) is not None}
+    if any(name in over and over[name] != settings.get(name, known[name].default) for name in _BLOCK_FORMAT):
+        without.add("num_gpu_blocks_override")
+    return frozenset(without)
 
 
 def write_operating_point(point: OperatingPoint, path: str) -> None:

@@ -16,7 +16,8 @@ _SAME_MEMORY = 0.02  # kernels keep more or less of it for themselves
 
 @dataclass(frozen=True, slots=True)
 class PointInForce:
-    """settings: of the point, those that hold. departures: those that were stated otherwise, with what was stated."""
+    """settings: of the point, those that hold. departures: those that were stated otherwise, with what was stated;
+    None: left to be derived."""
 
     path: str
     point: OperatingPoint
@@ -32,7 +33,8 @@ class PointInForce:
         if not self.departures:
             return told
         stated = (
-            f"{name} {value} ({self.point.settings[name]} in it)" for name, value in self.departures.items()
+            f"{name} {'derived' if value is None else value} ({self.point.settings[name]} in it)"
+            for name, value in self.departures.items()
         )
         return f"{told}; stated otherwise: {', '.join(stated)}"
 
