@@ -14,9 +14,10 @@ from noria.config.errors import EngineError, RequestError
 from noria.config.tokenizer import TokenizerSpec
 from noria.sampling.grammar import KINDS, Grammar
 from noria.structured import wire
+from noria.structured.faults import GrammarFault
 from noria.structured.matchers import Compiled
 from noria.structured.preparing import Preparing
-from noria.structured.reading import GrammarFault, source_of
+from noria.structured.reading import source_of
 from support_processes import until
 
 

@@ -12,8 +12,9 @@ from concurrent.futures import Future
 
 from llguidance import LLExecutor, LLMatcher, LLTokenizer
 
+from noria.structured.faults import GrammarFault
 from noria.structured.mask_memory import MaskMemory
-from noria.structured.reading import GrammarFault, compile_grammar, fault_of
+from noria.structured.reading import compile_grammar, fault_of
 from noria.structured.wire import Fill, Filled
 
 _MAX_KEPT = 64  # compiled grammars

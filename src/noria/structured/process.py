@@ -17,9 +17,9 @@ from queue import SimpleQueue
 from llguidance import LLTokenizer
 
 from noria.structured import wire
+from noria.structured.faults import GrammarFault
 from noria.structured.mask_memory import MaskMemory
 from noria.structured.matchers import Matchers
-from noria.structured.reading import GrammarFault
 from noria.structured.vetting import Vetting
 from noria.structured.vocabulary import build_vocabulary
 from noria.tokenize.tokenizer import build_tokenizer

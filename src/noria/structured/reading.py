@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import TYPE_CHECKING, Any
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, StructTag
 
 from noria.sampling.grammar import Prologue
+from noria.structured.faults import GrammarFault
 from noria.structured.prologues import with_prologue
+from noria.structured.repeats import check_lark, check_regex, check_schema
 
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
 
 MAX_TEXT = 1 << 20  # characters of a grammar
-MAX_REPEATS = 100_000  # of a part of a regular expression
-_MAX_DIGITS = 18  # more say no more
-_REPEATS = re.compile(r"\{(\d+)(?:,(\d*))?\}")
 _MAX_WORDS = 300  # characters of what is told of a fault
 
 # Between the parts of a JSON text: enough for indentation, and no room for a model that loses itself in spaces.
 _JSON_OPTIONS: JsonCompileOptions = {"whitespace_pattern": r"[\x20\x0A\x0D\x09]{1,20}"}
 _LIMITS = LLParserLimits(max_lexer_states=50_000, verbose_errors=False)
-
-
-class GrammarFault(Exception):
-    """A grammar that cannot be followed, and why, for its author."""
 
 
 def compile_grammar(vocabulary: LLTokenizer, source: str) -> LLMatcher:
@@ -43,7 +37,6 @@ def source_of(kind: str, text: str, prologue: Prologue | None = None) -> str:
     """A grammar in llguidance's words. kind, text, prologue: as in sampling.grammar. Raises GrammarFault."""
     if len(text) > MAX_TEXT:
         raise GrammarFault(f"it has {len(text)} characters; at most {MAX_TEXT} are read")
-    check_repeats(text)
     try:
         source = _READERS[kind](text)
         return source if prologue is None else with_prologue(source, prologue)
@@ -51,14 +44,6 @@ def source_of(kind: str, text: str, prologue: Prologue | None = None) -> str:
         raise
     except Exception as error:  # whatever text of a stranger's makes it raise
         raise GrammarFault(str(error)[:_MAX_WORDS] or type(error).__name__) from None
-
-
-def check_repeats(text: str) -> None:
-    """Refuse at sight what would be followed copy by copy, in a regular expression wherever it stands."""
-    for counts in _REPEATS.findall(text):
-        most = max(int(count[:_MAX_DIGITS]) for count in counts if count)
-        if most > MAX_REPEATS:
-            raise GrammarFault(f"something in it may repeat {most} times; at most {MAX_REPEATS} are followed")
 
 
 def fault_of(matcher: LLMatcher) -> str:
@@ -76,6 +61,7 @@ def _read_schema(text: str) -> str:
         schema = {}
     if not isinstance(schema, dict):
         raise GrammarFault(f"a JSON schema is an object, got {text:.100}")
+    check_schema(schema)
     return LLMatcher.grammar_from_json_schema(text if schema else "{}", defaults=_JSON_OPTIONS)
 
 
@@ -86,6 +72,7 @@ def _read_object(text: str) -> str:
 def _read_regex(text: str) -> str:
     if not text:
         raise GrammarFault("it is empty, and so would be the output")
+    check_regex(text)
     return LLMatcher.grammar_from_regex(text)
 
 
@@ -99,6 +86,7 @@ def _read_choice(text: str) -> str:
 
 
 def _read_lark(text: str) -> str:
+    check_lark(text)
     return LLMatcher.grammar_from_lark(text)
 
 
@@ -121,6 +109,7 @@ def _structure(asked: Any, triggers: list[str]) -> StructTag:
     schema, begin = asked.get("schema"), asked["begin"]
     if not isinstance(schema, dict):
         raise GrammarFault(f"the structure that begins with {begin!r:.100} needs an object `schema`")
+    check_schema(schema)
     trigger = next((one for one in triggers if one and begin.startswith(one)), None)
     if trigger is None:
         raise GrammarFault(f"no trigger begins the structure that begins with {begin!r:.100}")

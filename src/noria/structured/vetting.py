@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from llguidance import LLTokenizer
 
 from noria.structured import wire
-from noria.structured.reading import GrammarFault, compile_grammar, source_of
+from noria.structured.faults import GrammarFault
+from noria.structured.reading import compile_grammar, source_of
 
 CPU_LIMIT_S = 5  # of a processor
 _WALL_LIMIT_S = 120.0  # which it may take to get that much of one
