@@ -168,3 +168,14 @@ def test_refusals_are_not_told_where_no_line_is_wanted(
     with serving(FakeEngine(), uvicorn_log_level="info", **options) as server:
         watched(server).ask(post(), post(CLOSE))
     assert lines_of(capfd.readouterr().out) == []
+
+
+@pytest.mark.parametrize("query", ["", "?user=7&from=a%20b", "?a?b=%0a"])
+def test_the_line_of_a_refusal_has_the_query_as_any_requests_has(
+    capfd: pytest.CaptureFixture[str], query: str
+) -> None:
+    with serving(FakeEngine(), uvicorn_log_level="info") as server:
+        path = f"/v1/completions{query}"
+        answer = watched(server).ask(post(CLOSE, path=path))
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert lines_of(capfd.readouterr().out) == [(path, 1)]

@@ -16,7 +16,7 @@ from noria.engine.crowd import LEAST_WORK, Crowd, Work
 from noria.server.errors import ApiError, overloaded
 from noria.server.health import Watch
 from noria.server.http_metrics import HttpMetrics
-from noria.server.middleware import HttpLayer, own_path, stated_length
+from noria.server.middleware import ARRIVED_S, HttpLayer, own_path, stated_length
 from noria.server.protocol.asked import SPELLINGS, Asked, asked_of
 from noria.server.terms import TIMEOUT_FIELD, TIMEOUT_HEADER, time_of_header
 
@@ -134,7 +134,7 @@ class AdmissionMiddleware(HttpLayer):
             stated_s = time_of_header(Headers(scope=scope).get(TIMEOUT_HEADER))
         except ApiError:
             return None, receive  # its handler says what is wrong with it
-        asking = Asking(own_path(scope), stated_s, scope["state"]["arrived_s"])
+        asking = Asking(own_path(scope), stated_s, scope["state"][ARRIVED_S])
         refusal = self._admission.by_head(crowd, asking)
         if refusal is not None:
             if not _waits_to_send(scope):

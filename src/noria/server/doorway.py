@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import orjson
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
-from uvicorn.protocols.utils import get_client_addr
+from uvicorn.protocols.utils import get_client_addr, get_path_with_query_string
 
 from noria.config.errors import OverloadError
 from noria.server.access_log import RefusalLines
@@ -32,7 +32,14 @@ from noria.server.http_protocol import BoundedHttpProtocol
 from noria.server.keys import KeyRing
 from noria.server.limits import Limits
 from noria.server.load_report import ASKED_BY
-from noria.server.middleware import ARRIVED_S, is_request_id, new_request_id, stated_key
+from noria.server.middleware import (
+    ARRIVED_S,
+    CLIENT_GONE,
+    IS_INSIDE,
+    is_request_id,
+    new_request_id,
+    stated_key,
+)
 from noria.server.protocol.asked import SPELLINGS
 from noria.server.terms import TIMEOUT_HEADER, time_of_header
 
@@ -81,7 +88,11 @@ class Doorway:
         self._not_plain = _NOT_PLAIN | ({b"origin"} if sight.is_shared else set())
 
     def plain(self, scope: Any) -> Plain | None:
-        """A request that may be refused here: for the engine, with a short body of stated length."""
+        """A request that may be refused here: for the engine, with a short body of stated length. None is taken in
+        while the server drains.
+        """
+        if self.gate.is_draining:
+            return None
         path = scope["path"]
         if self._root_path and path.startswith(f"{self._root_path}/"):
             path = path[len(self._root_path) :]
@@ -115,15 +126,19 @@ class Doorway:
         name = _request_id(plain)
         also = b"request-id: %b\r\n" % name if is_anthropic else b""
         self._metrics.count_rejection(refusal.reason.value)
+        self.observe(plain, error.status, num_received, len(body))
+        return _ANSWER % (refusal.retry_after_s, len(body), name, also, body)
+
+    def observe(self, plain: Plain, status: int, num_received: int, num_sent: int) -> None:
+        """Measure a request that has ended here. num_received, num_sent: bytes of the two bodies."""
         self._metrics.observe(
             method="POST",
             handler=plain.path,
-            status=error.status,
+            status=status,
             duration_s=time.monotonic() - plain.arrived_s,
             request_bytes=num_received,
-            response_bytes=len(body),
+            response_bytes=num_sent,
         )
-        return _ANSWER % (refusal.retry_after_s, len(body), name, also, body)
 
     def _is_known(self, plain: Plain) -> bool:
         if self._keys.is_empty:
@@ -137,16 +152,29 @@ def _request_id(plain: Plain) -> bytes:
     return stated if is_request_id(stated.decode("latin-1")) else new_request_id().encode()
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A plain request whose body is not all there yet, and the app that it is for if it is not refused."""
+
+    cycle: RequestResponseCycle
+    app: Any
+    plain: Plain
+
+
 class GuardedHttpProtocol(BoundedHttpProtocol):
     """Answers what its doorway refuses. A plain request is held until its body is there, counted as inside."""
 
     doorway: ClassVar[Doorway]
-    held: tuple[RequestResponseCycle, Any, Plain] | None = None
+    held: _Held | None = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self.held is not None:
-            self._let_go()
+        self._end_held(CLIENT_GONE, 0)
         super().connection_lost(exc)
+
+    def answer_408(self) -> int:
+        num_sent = super().answer_408()
+        self._end_held(408, num_sent)
+        return num_sent
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         # One that came while another was answered is the app's, and so is all from a client that leaves answers unread.
@@ -156,25 +184,30 @@ class GuardedHttpProtocol(BoundedHttpProtocol):
             super()._start_asgi_task(cycle, app)
             return
         cycle.scope["state"][ARRIVED_S] = plain.arrived_s
-        self.held = (cycle, app, plain)
+        self.held = _Held(cycle, app, plain)
         self.doorway.gate.enter()
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
         if self.held is None:
             return
-        cycle, app, plain = self._let_go()
-        refusal = self.doorway.refusal(plain, bytes(cycle.body))
+        held, self.held = self.held, None
+        refusal = self.doorway.refusal(held.plain, bytes(held.cycle.body))
         if refusal is None:
-            super()._start_asgi_task(cycle, app)
+            # It stays inside on its way to the app, which may be told to take in no more meanwhile.
+            held.cycle.scope["state"][IS_INSIDE] = True
+            super()._start_asgi_task(held.cycle, _leaving(self.doorway.gate, held.app))
         else:
-            self._refuse(cycle, self.doorway.answer(refusal, plain, len(cycle.body)))
+            self.doorway.gate.leave()
+            self._refuse(held.cycle, self.doorway.answer(refusal, held.plain, len(held.cycle.body)))
 
-    def _let_go(self) -> tuple[RequestResponseCycle, Any, Plain]:
-        assert self.held is not None, "nothing is held"
+    def _end_held(self, status: int, num_sent: int) -> None:
+        """Of a request whose body will not come: measure it, and let it go."""
+        if self.held is None:
+            return
         held, self.held = self.held, None
         self.doorway.gate.leave()
-        return held
+        self.doorway.observe(held.plain, status, len(held.cycle.body), num_sent)
 
     def _refuse(self, cycle: RequestResponseCycle, answer: bytes) -> None:
         lines = [b"%b: %b\r\n" % header for header in self.server_state.default_headers]
@@ -184,10 +217,23 @@ class GuardedHttpProtocol(BoundedHttpProtocol):
         cycle.response_started = cycle.response_complete = True
         if self.access_log:
             scope = cycle.scope
-            self.doorway.lines.add(get_client_addr(scope), scope["path"], scope["http_version"], 503)
+            asked = get_path_with_query_string(scope)
+            self.doorway.lines.add(get_client_addr(scope), asked, scope["http_version"], 503)
         if not cycle.keep_alive:
             self.transport.close()
         self.on_response_complete()
+
+
+def _leaving(gate: Gate, app: Any) -> Any:
+    """The app for a request that is inside already, and leaves when it is answered."""
+
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await app(scope, receive, send)
+        finally:
+            gate.leave()
+
+    return answer
 
 
 def guarded_http_protocol(limits: Limits, doorway: Doorway) -> type[GuardedHttpProtocol]:

@@ -68,6 +68,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     # What the parser and the writer tell
 
     def on_message_begin(self) -> None:
+        self._unset_keepalive_if_required()  # an answer given while the same bytes are parsed has set it
         super().on_message_begin()
         self.scope["extensions"] = {ABORT: {"abort": self.transport.abort}}
         self.num_header_bytes = self.num_unparsed_bytes = 0
@@ -103,6 +104,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        if self.is_in_head:
+            self._unset_keepalive_if_required()  # the next request has begun: it gets the time of a head
         self.unread.begin()
 
     def pause_writing(self) -> None:
@@ -133,7 +136,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self._is_idle() and not (self.is_in_head and self.num_messages > 0):
             self.transport.close()  # nothing is asked, or what was asked is answered
         else:
-            self._answer_408()
+            self.answer_408()
         self.unread.begin()
 
     def _awaited(self) -> Awaited:
@@ -165,7 +168,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         earned, self.num_body_bytes = self.num_body_bytes, 0
         return earned / _MIN_BYTES_PER_S
 
-    def _answer_408(self) -> None:
+    def answer_408(self) -> int:
+        """And close the connection. Returns how many bytes the answer's body has."""
         what, limit_s = self.awaited[0].value, self._patience_s()
         error = ApiError(f"The request's {what} did not come within {limit_s:g} s.", 408)
         scope: Any = self.scope if self.is_in_body else _PATHLESS
@@ -175,6 +179,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             STATUS_LINE[408] + b"\r\n".join((*lines, b"connection: close", b"", bytes(response.body)))
         )
         self.transport.close()
+        return len(response.body)
 
     def _count(self, num_bytes: int) -> None:
         self.num_header_bytes += num_bytes

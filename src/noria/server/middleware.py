@@ -27,9 +27,11 @@ logger = logging.getLogger("noria.server")
 # Routes that say how the server is; open without a key, answered while draining, not measured.
 PROBES = frozenset(("/health", "/ready", "/ping", "/version", "/metrics"))
 
-ARRIVED_S = "arrived_s"  # in a request's state: when it came, by the monotonic clock
+# In a request's state: when it came, by the monotonic clock; that it was let in and is counted before the app sees it.
+ARRIVED_S = "arrived_s"
+IS_INSIDE = "is_inside"
 
-_CLIENT_GONE = 499  # in our own counts: the client left before it had an answer
+CLIENT_GONE = 499  # in our own counts: the client left before it had an answer
 
 # Ids are to differ, not to be secret: asking the system for each would cost as much as the rest of a refusal.
 _ids = random.Random()
@@ -139,7 +141,7 @@ class HttpMetricsMiddleware(HttpLayer):
             await self._app(scope, receive, send)
             return
         start_s = time.perf_counter()
-        status, num_bytes = _CLIENT_GONE, 0
+        status, num_bytes = CLIENT_GONE, 0
 
         async def measured_send(message: Message) -> None:
             nonlocal status, num_bytes
@@ -254,7 +256,10 @@ class BodyLimitMiddleware(HttpLayer):
 
 
 class GateMiddleware(HttpLayer):
-    """Counts the requests inside; while the server drains, refuses new ones with 503 and Retry-After."""
+    """Counts the requests inside; while the server drains, refuses new ones with 503 and Retry-After.
+
+    One that was inside before the app saw it is counted by whoever let it in.
+    """
 
     sees_probes = False
 
@@ -264,6 +269,9 @@ class GateMiddleware(HttpLayer):
         self._metrics = http_metrics
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope.get("state", {}).get(IS_INSIDE):
+            await self._app(scope, receive, send)
+            return
         if self._gate.is_draining:
             self._metrics.count_rejection("draining")
             error = unavailable("The server is shutting down and takes no new requests.", retry_after_s=5)
