@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,23 @@ def test_a_log_is_put_beside_its_simulation(
     assert main(["simulate", str(model), "--validate", str(log), "--runs", "1"]) == 0
     told = capsys.readouterr().out
     assert "steps hold the same work" in told and "TTFT P95" in told
+
+
+@pytest.mark.parametrize("kind", ["load", "validation"])
+@pytest.mark.parametrize("num_runs", [1, 2])
+def test_an_interval_is_told_where_several_runs_tell_it(
+    model: Path, log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str, num_runs: int
+) -> None:
+    asked = ["--rate", "20", "--requests", "40", "--prompt-tokens", "10", "--output-tokens", "5"]
+    if kind == "validation":
+        asked = ["--validate", str(log)]
+    assert main(["simulate", str(model), *asked, "--runs", str(num_runs), "--out", str(tmp_path)]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    title = "a real run and" if kind == "validation" else "what this load is"
+    table = told[told.index(title) :]
+    assert "nan" not in table
+    assert ("90% interval" in table) == (num_runs > 1)
+    assert bool(re.search(r"\d \[\S+, \S+\]", table)) == (num_runs > 1)
 
 
 def test_a_log_that_was_decided_otherwise_is_told_and_is_a_failure(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -181,9 +182,8 @@ def _show(case: Case, console: Console) -> None:
 
 def _side_by_side(cases: Sequence[Case]) -> Table:
     num_runs = len(cases[0].runs)
-    table = Table(
-        title=f"what this load is foretold to come to [{COVERAGE:.0%} interval], by {num_runs} more simulations of it"
-    )
+    by = "one more simulation" if num_runs == 1 else f"{num_runs} more simulations"
+    table = Table(title=f"what this load is foretold to come to{_interval_words(num_runs)}, by {by} of it")
     table.add_column("")
     for case in cases:
         table.add_column(case.name, justify="right")
@@ -196,7 +196,16 @@ def _range(values: Sequence[float]) -> str:
     if not values:
         return "-"
     found = foretold(values)
-    return f"{found.value:.4g} [{found.low:.4g}, {found.high:.4g}]"
+    return _with_interval(found.value, found.low, found.high)
+
+
+def _with_interval(value: float, low: float, high: float) -> str:
+    """Without one where nobody can tell it: low and high are NaN then."""
+    return f"{value:.4g}" if math.isnan(low) else f"{value:.4g} [{low:.4g}, {high:.4g}]"
+
+
+def _interval_words(num_runs: int) -> str:
+    return f" [{COVERAGE:.0%} interval]" if num_runs > 1 else ""
 
 
 def _validate(calibration: Calibration, path: str, num_runs: int, console: Console) -> int:
@@ -208,20 +217,19 @@ def _validate(calibration: Calibration, path: str, num_runs: int, console: Conso
         )
     else:
         console.print(f"[red]decisions: the first that differs is {decided.difference}[/red]")
-    console.print(_comparison(validate(recorded, calibration.model, num_runs)))
+    console.print(_comparison(validate(recorded, calibration.model, num_runs), num_runs))
     return 0 if decided.difference is None else 1
 
 
-def _comparison(rows: Sequence[Comparison]) -> Table:
+def _comparison(rows: Sequence[Comparison], num_runs: int) -> Table:
     table = Table(title="a real run and its simulation, by the engine's own records: seconds, tokens/s")
     table.add_column("")
-    for heading in ("real", f"simulated [{COVERAGE:.0%} interval]", "error"):
+    for heading in ("real", f"simulated{_interval_words(num_runs)}", "error"):
         table.add_column(heading, justify="right")
     for row in rows:
         error = f"{row.error:+.1%}" if row.real else f"{row.error:+.3g}"
-        table.add_row(
-            row.name, f"{row.real:.4g}", f"{row.simulated:.4g} [{row.low:.4g}, {row.high:.4g}]", error
-        )
+        simulated = _with_interval(row.simulated, row.low, row.high)
+        table.add_row(row.name, f"{row.real:.4g}", simulated, error)
     return table
 
 
