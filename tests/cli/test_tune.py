@@ -54,12 +54,24 @@ def test_the_operating_point_holds_the_settings_the_limits_and_the_rate(out: Pat
 def test_a_point_that_was_tuned_from_another_holds_its_settings_one_by_one(out: Path, tmp_path: Path) -> None:
     before = read_operating_point(str(out / "operating_point.json"))
     path = str(tmp_path / "before.json")
-    write_operating_point(replace(before, settings={"quantization": "w8", "max_num_queued_reqs": 7}), path)
+    write_operating_point(
+        replace(before, settings={"rule_time_limit_s": 2.5, "max_num_queued_reqs": 7}), path
+    )
     asked = ["tune", str(out.parent / "model.json"), "--simulate-only", "--operating-point", path]
     assert main([*asked, "--out", str(tmp_path / "out"), *LIMITS, *LOAD, *GRID, "--max-num-seqs", "4"]) == 0
     settings = read_operating_point(str(tmp_path / "out" / "operating_point.json")).settings
-    assert settings["quantization"] == "w8"
+    assert settings["rule_time_limit_s"] == 2.5
     assert "operating_point" not in settings
+
+
+def test_another_number_format_than_steps_were_measured_with_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = saved_calibration(tmp_path / "model.json")
+    out = str(tmp_path / "out")
+    asked = ["tune", str(model), "--simulate-only", "--quantization", "w8", "--out", out]
+    assert main([*asked, *LIMITS, *LOAD]) == 2
+    assert "--quantization w8 (it has none)" in capsys.readouterr().err
 
 
 def test_every_setting_that_was_tried_is_in_the_json_with_its_probes(out: Path) -> None:

@@ -42,20 +42,19 @@ SETTINGS = st.fixed_dictionaries(
     },
 )
 POINTS = st.builds(
-    lambda settings, figures, options, passed, failed: replace(
+    lambda settings, figures, options, rates: replace(
         operating_point(),
         settings=settings,
         measured=figures,
         workload=replace(operating_point().workload, options=options),
-        rate=replace(operating_point().rate, passed=passed, failed=failed),
+        rate=replace(operating_point().rate, passed=rates[0], failed=rates[1]),
     ),
     SETTINGS,
     st.dictionaries(
         TEXTS, st.builds(PointFigure, NUMBERS, st.none() | NUMBERS, st.none() | NUMBERS), max_size=4
     ),
     st.dictionaries(TEXTS, VALUES, max_size=4),
-    NUMBERS,
-    st.none() | NUMBERS,
+    st.tuples(NUMBERS, st.none() | NUMBERS).filter(lambda rates: rates[1] is None or rates[0] < rates[1]),
 )
 
 
@@ -127,6 +126,8 @@ def test_its_format_stands_first_so_that_a_reader_sees_what_it_is(tmp_path: Path
         ("format", 2, "format 2, this version reads 1: run noria tune again"),
         ("rate", {"failed": 3}, "rate lacks 'passed'"),
         ("rate", {"passed": "3"}, "rate: passed must be a number, got '3'"),
+        ("rate", {"passed": 12, "failed": 5}, "rate: passed 12.0 has to be less than failed 5.0"),
+        ("rate", {"passed": 5, "failed": 5}, "rate: passed 5.0 has to be less than failed 5.0"),
         ("rate", {"passed": True}, "rate: passed must be a number, got True"),
         ("model", [], "model must be an object, got a list"),
         (

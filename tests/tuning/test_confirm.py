@@ -17,6 +17,7 @@ from noria.tuning.explore import Explored
 from noria.tuning.max_rate import SearchOptions, find_max_rate
 from noria.tuning.probe import Prober, ProbeResult
 from noria.tuning.real import Screened
+from noria.tuning.same_engine import OtherEngine
 from noria.tuning.setting import Setting
 from support_tuning import CurveProber, calibration, result
 
@@ -107,6 +108,30 @@ def test_what_passed_while_settings_were_ranked_is_no_certificate() -> None:
     assert {probe.verdict for probe in one.final.probes} == {Verdict.UNDECIDED}
     assert not one.is_certified
     assert one.settled is one.rate
+
+
+def test_an_engine_that_breaks_before_it_is_certified_is_told_and_keeps_what_was_measured() -> None:
+    engines = Engines({Setting(): 10.0})
+    stage = confirmer(engines)
+    stage.screen([candidate(Setting(), 10.0)])
+    engines.real[Setting()] = 0.0
+    stage.certify(Setting())
+    assert "no memory" in stage.broken[Setting()]
+    assert not stage.confirmed[Setting()].is_certified
+    assert stage.confirmed[Setting()].estimate == pytest.approx(10.0, rel=0.05)
+
+
+def test_an_engine_that_is_another_than_was_simulated_ends_the_search() -> None:
+    @contextmanager
+    def opened(setting: Setting) -> Iterator[tuple[Prober, Prober]]:
+        if setting == Setting():
+            raise OtherEngine("the server has another model")
+        yield CurveProber(math.log), CurveProber(math.log)
+
+    stage = Confirmer(opened, lambda: True, lambda words: None)
+    with pytest.raises(OtherEngine):
+        stage.screen([candidate(Setting(), 10.0)])
+    assert stage.broken == {}
 
 
 def test_when_the_time_is_over_nothing_more_is_started() -> None:

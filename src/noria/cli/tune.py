@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +18,9 @@ from rich.table import Table
 from noria.bench.files import run_directory
 from noria.config.benching import LoadOptions, WorkloadOptions
 from noria.config.calibrating import CalibrateOptions, CalibrationOptions
-from noria.config.errors import ConfigError
+from noria.config.errors import ConfigError, NoriaError
 from noria.config.extras import require
-from noria.config.option import settings_of
+from noria.config.option import as_flag, settings_of
 from noria.config.parse import value_of
 from noria.config.tuning import TuneOptions
 
@@ -37,7 +37,8 @@ _TITLES = ("noria tune", "what one change does, by simulation")
 
 
 def run(options: TuneOptions) -> int:
-    """Status 130 where it was interrupted; what was found until then is written all the same."""
+    """Status 130 where it was interrupted, 1 where the engine refuted what was simulated; what was found is written
+    all the same."""
     require("scipy", "capacity", "noria tune")
     asked = options.tuning
     if asked.ttft_ms is None and asked.itl_ms is None:
@@ -47,11 +48,11 @@ def run(options: TuneOptions) -> int:
     directory = run_directory(options.result.out)
     job = _job(options, _calibration(options, directory), directory)
     found = _search(job, options.result.progress)
-    _write(found, options.workload, directory)
+    written = _write(found, options.workload, directory)
     console = Console()
     _show(found, console if console.is_terminal else Console(width=_WIDTH))
-    print(f"{directory}: operating_point.json, tune.json, tune.html", file=sys.stderr)
-    return _INTERRUPTED_STATUS if found.is_interrupted else 0
+    print(f"{directory}: {', '.join(written)}", file=sys.stderr)
+    return _INTERRUPTED_STATUS if found.is_interrupted else int(found.is_refuted)
 
 
 def _calibration(options: TuneOptions, directory: Path) -> Calibration:
@@ -90,7 +91,9 @@ def _job(options: TuneOptions, calibration: Calibration, directory: Path) -> Job
     from noria.tuning.space import Space
     from noria.tuning.tuner import Job
 
-    asked, scheduler = options.tuning, calibration.config.scheduler
+    asked, scheduler, stated = options.tuning, calibration.config.scheduler, _stated(options)
+    if asked.step_model is not None:
+        _tell_differences(stated, calibration)
     limits = Limits(
         _seconds(asked.ttft_ms), _seconds(asked.itl_ms), asked.percentile / 100, ItlStat(asked.itl_stat)
     )
@@ -99,7 +102,27 @@ def _job(options: TuneOptions, calibration: Calibration, directory: Path) -> Job
     load = make_load(options.workload, rates, most, scheduler.max_model_len)
     target_ms = asked.itl_ms if scheduler.step_cost is not None else None
     space = with_attempts(Space(itl_slo_ms=target_ms), asked.attempt)
-    return Job(calibration, load, limits, asked, space, _stated(options), directory)
+    return Job(calibration, load, limits, asked, space, stated, directory)
+
+
+def _tell_differences(stated: Mapping[str, Any], calibration: Calibration) -> None:
+    """Raises ConfigError where steps would take another time. Else the step model's settings hold."""
+    from noria.tuning.setting import differences
+
+    others = differences(stated, calibration.config)
+    words = ", ".join(
+        f"{as_flag(name)} {stated[name]} (it has {'no such' if then is None else then})"
+        for name, then in others.items()
+    )
+    if others.keys() & {"quantization", "dtype", "kv_cache_dtype"}:
+        raise ConfigError(
+            f"the step model was measured with other settings: {words}; run noria calibrate with these"
+        )
+    if others:
+        print(
+            f"the step model was measured with other settings, which hold: {words}; --try tries others",
+            file=sys.stderr,
+        )
 
 
 def _seconds(limit_ms: float | None) -> float:
@@ -123,24 +146,37 @@ def _value(group: Any, name: str) -> Any:
 
 
 def _search(job: Job, shows_progress: bool) -> Found:
-    """Ctrl-C ends the stage; what was found is reported. Raises NoriaError where that is nothing."""
+    """Ctrl-C ends the search; what was found is reported. Raises NoriaError where that is nothing, and OtherEngine."""
     from noria.tuning.tuner import Tuner
 
     with _progress(shows_progress) as tell:
         tuner = Tuner(job, tell)
         try:
-            for stage in _stages(tuner):
-                stage()
+            tuner.explore()
+            for stage in _later_stages(tuner):
+                _attempt(stage, tuner)
         except KeyboardInterrupt:
             return tuner.found(is_interrupted=True)
         return tuner.found(is_interrupted=False)
 
 
-def _stages(tuner: Tuner) -> Iterator[Callable[[], None]]:
-    yield tuner.explore
+def _later_stages(tuner: Tuner) -> Iterator[Callable[[], None]]:
     if not tuner.job.asked.simulate_only:
         yield tuner.confirm
     yield tuner.explain
+
+
+def _attempt(stage: Callable[[], None], tuner: Tuner) -> None:
+    """An error ends the stage and is reported: minutes of searching are not lost to it. Raises OtherEngine: on another
+    engine everything that was found is of no use."""
+    from noria.tuning.same_engine import OtherEngine
+
+    try:
+        stage()
+    except OtherEngine:
+        raise
+    except NoriaError as error:
+        tuner.faults.append(str(error))
 
 
 @contextmanager
@@ -165,7 +201,8 @@ def _progress(is_shown: bool) -> Iterator[Tell]:
         yield tell
 
 
-def _write(found: Found, workload: WorkloadOptions, directory: Path) -> None:
+def _write(found: Found, workload: WorkloadOptions, directory: Path) -> list[str]:
+    """The names of the files. There is no operating point where the engine refuted it."""
     from noria.tuning.files import write_json, write_point
     from noria.tuning.page import write_page
 
@@ -174,9 +211,12 @@ def _write(found: Found, workload: WorkloadOptions, directory: Path) -> None:
         for setting in settings_of(WorkloadOptions)
         if value_of(workload, setting) != setting.default
     }
-    write_point(found, stated, directory / "operating_point.json")
     write_json(found, directory / "tune.json")
     write_page(found, directory / "tune.html")
+    if found.is_refuted:
+        return ["tune.json", "tune.html"]
+    write_point(found, stated, directory / "operating_point.json")
+    return ["operating_point.json", "tune.json", "tune.html"]
 
 
 def _show(found: Found, console: Console) -> None:

@@ -54,7 +54,7 @@ class PointSlo:
 
 @dataclass(frozen=True, slots=True)
 class PointRate:
-    """Requests a second: the highest that passed, and the lowest that failed (None: none did).
+    """Requests a second: the highest that passed, and the lowest that failed (None: none did), which is higher.
 
     binding: what kept it from more, in one word. shape: smooth | cliff, how the limit is met beyond; None where nobody
     knows.
@@ -64,6 +64,13 @@ class PointRate:
     failed: float | None = None
     binding: str | None = None
     shape: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.failed is not None and self.failed <= self.passed:
+            raise ConfigError(
+                f"passed {self.passed!r} has to be less than failed {self.failed!r}: where a rate failed, none above "
+                "it is a promise"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,13 @@ def _read_record(cls: type, content: Any, where: str, problems: list[str]) -> An
             values[name] = _read(hints[name], content[name], f"{where}: {name}", problems)
         elif _must_be_given(entry):
             problems.append(f"{where} lacks {name!r}")
-    return cls(**values) if len(problems) == num_before else None
+    if len(problems) > num_before:
+        return None
+    try:
+        return cls(**values)
+    except ConfigError as error:  # entries that are right by themselves and contradict each other
+        problems.append(f"{where}: {error}")
+        return None
 
 
 def _read(hint: Any, raw: Any, where: str, problems: list[str]) -> Any:

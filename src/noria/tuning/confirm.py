@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 
 from noria.bench.certificate import Verdict
@@ -14,6 +14,7 @@ from noria.tuning.bias import Bias, shifted
 from noria.tuning.explore import Explored
 from noria.tuning.max_rate import Ended, MaxRate, SearchOptions, conclude, find_max_rate, monotone_margins
 from noria.tuning.probe import LEAST_TO_JUDGE, Prober, ProbeResult
+from noria.tuning.same_engine import OtherEngine
 from noria.tuning.setting import Setting
 
 _SCREENING = SearchOptions(precision=0.10, most_probes=4)
@@ -41,6 +42,10 @@ class Confirmed:
         """Whether a rate passed with certainty. What passed while settings were ranked is no promise."""
         return self.final is not None and self.final.best is not None
 
+    def has_failed_at_most(self, rate: float) -> bool:
+        """Whether this rate, or less, was too much for it."""
+        return any(one.verdict is Verdict.FAIL and one.rate <= rate for one in self.settled.probes)
+
     @property
     def settled(self) -> MaxRate:
         """The certified search, or the one that settings were ranked by."""
@@ -59,7 +64,8 @@ class Candidate:
 
 
 class Confirmer:
-    """confirmed: what was measured, by setting. broken: settings that the engine did not start with, and why."""
+    """confirmed: what was measured, by setting. broken: settings that the engine did not start with, or
+    broke with, and why."""
 
     def __init__(
         self, open_probers: OpenProbers, can_go_on: Callable[[], bool], tell: Callable[[str], None]
@@ -95,32 +101,41 @@ class Confirmer:
         assert explored.rate is not None
         start = explored.rate.estimate * math.exp(self.bias.log_ratio(one.config))
         self._tell(f"measuring {explored.setting.words()}, foretold {start:.3g} requests/s")
-        try:
-            with self._open_probers(explored.setting) as (screening, _):
-                options = replace(_SCREENING, can_go_on=self.can_go_on)
-                rate = find_max_rate(screening, start, options)
-        except NoriaError as error:
-            self.broken[explored.setting] = str(error)
-            return
-        if all(probe.num_requests < LEAST_TO_JUDGE for probe in rate.probes):
-            return  # the time was over first
+        rate: MaxRate | None = None
+        with self._breakage_noted(explored.setting), self._open_probers(explored.setting) as (screening, _):
+            rate = find_max_rate(screening, start, replace(_SCREENING, can_go_on=self.can_go_on))
+        if rate is None or all(probe.num_requests < LEAST_TO_JUDGE for probe in rate.probes):
+            return  # it broke, or the time was over first
         estimate = _estimate(rate, explored.rate)
         self.confirmed[explored.setting] = Confirmed(explored.setting, explored.rate.estimate, rate, estimate)
 
     def certify(self, setting: Setting) -> None:
-        """Certified probes from below the estimate, downwards until one passes. Raises NoriaError."""
+        """Certified probes from below the estimate, downwards until one passes. An engine that breaks meanwhile is
+        noted as broken; what was probed before counts. Raises OtherEngine."""
         one = self.confirmed[setting]
         probes: list[ProbeResult] = []
         rate = _FIRST_FINAL * one.estimate
-        with self._open_probers(setting) as (_, certified):
+        with self._breakage_noted(setting), self._open_probers(setting) as (_, certified):
             while len(probes) < _MOST_FINAL and (not probes or self.can_go_on()):
                 self._tell(f"confirming {setting.words()} at {rate:.3g} requests/s")
                 probes.append(certified.probe(rate))
                 if probes[-1].verdict is Verdict.PASS:
                     break
                 rate *= _FAR_DOWN if probes[-1].margin > _FAR else _STEP_DOWN
+        if not probes:
+            return
         ended = Ended.PRECISE if probes[-1].verdict is Verdict.PASS else Ended.TIME
         self.confirmed[setting] = replace(one, final=conclude(probes, ended))
+
+    @contextmanager
+    def _breakage_noted(self, setting: Setting) -> Iterator[None]:
+        """Takes the error of an engine that does not start or breaks: the search goes on with others."""
+        try:
+            yield
+        except OtherEngine:
+            raise
+        except NoriaError as error:
+            self.broken[setting] = str(error)
 
 
 def _estimate(rate: MaxRate, simulated: MaxRate) -> float:

@@ -62,7 +62,7 @@ def operating_point(found: Found, workload: dict[str, Any]) -> OperatingPoint:
     limits, told = found.job.limits, found.fingerprint
     model = told.get("model", {})
     return OperatingPoint(
-        settings={**found.job.stated, **serve_options(found.chosen.setting, config)},
+        settings=serve_options(found.job.stated, config),
         model=PointModel(
             model.get("name", config.model_name), model.get("hash", ""), model.get("stored_as", {})
         ),

@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import uvloop
@@ -42,10 +41,7 @@ class Effort:
 
 
 class RealProber:
-    """Every probe sends the same lengths at the same instants at rate 1, but other text: a server remembers prompts.
-
-    fingerprint: of the server, once it was probed.
-    """
+    """Every probe sends the same lengths at the same instants at rate 1, but other text: a server remembers prompts."""
 
     def __init__(self, base_url: str, load: TunedLoad, limits: Limits, effort: Effort) -> None:
         self._options = TargetOptions(base_url=base_url, exact_chunks=True)
@@ -53,7 +49,6 @@ class RealProber:
         self._limits = limits
         self._effort = effort
         self._text_seed = time.time_ns() % 2**31
-        self.fingerprint: dict[str, Any] = {}
 
     def probe(self, rate: float) -> ProbeResult:
         self._text_seed += 1
@@ -63,7 +58,6 @@ class RealProber:
 
     async def _probe(self, play: Play, rate: float) -> ProbeResult:
         target = await open_http_target(self._options, None, self._text_seed)
-        self.fingerprint = target.facts.fingerprint
         try:
             await warm_up(target, _ANSWER_LIMIT_S)
             return await self._send(target, play, rate)

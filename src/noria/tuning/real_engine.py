@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from noria.config.engine import EngineConfig
-from noria.config.errors import ConfigError
 from noria.tuning.limits import Limits
 from noria.tuning.load import TunedLoad
 from noria.tuning.probe import Prober
 from noria.tuning.real import Effort, RealProber, Screened
-from noria.tuning.server_child import serving
+from noria.tuning.same_engine import check_same
+from noria.tuning.server_child import server_info, serving
 from noria.tuning.setting import Setting, serve_arguments, serve_options
 
 _SCREENING_REQUESTS = 100
@@ -52,8 +52,11 @@ class RealEngine:
 
     @contextmanager
     def opened(self, setting: Setting, times: Times, effort: Effort) -> Iterator[tuple[Prober, Prober]]:
-        """A server with a candidate: one prober to rank by, one whose verdicts are certain. Raises EngineError."""
-        options = {**self._stated, **serve_options(setting, setting.config(self._measured))}
+        """A server with a candidate: one prober to rank by, one whose verdicts are certain.
+
+        Raises EngineError where it does not start, OtherEngine where it is not what was simulated.
+        """
+        config = setting.config(self._measured)
         log = self._directory / f"serve-{len(list(self._directory.glob('serve-*.log'))) + 1}.log"
         quick = replace(
             effort,
@@ -61,26 +64,17 @@ class RealEngine:
             confidence=min(_SCREENING_CONFIDENCE, effort.confidence),
             time_left_s=times.screening_left_s,
         )
-        with serving(serve_arguments(options), log) as url:
+        with serving(serve_arguments(serve_options(self._stated, config)), log) as url:
+            self.note(setting, server_info(url))
             probers = [RealProber(url, self._load, self._limits, one) for one in (quick, effort)]
-            try:
-                yield Screened(probers[0]), probers[1]
-            finally:
-                for prober in probers:
-                    self._note(setting, prober.fingerprint)
+            yield Screened(probers[0]), probers[1]
+
+    def note(self, setting: Setting, fingerprint: dict[str, Any]) -> None:
+        """What a candidate's server tells of itself. Raises OtherEngine, and keeps nothing, where it is another."""
+        check_same(setting.config(self._measured), fingerprint.get("settings", {}))
+        self.fingerprints[setting] = fingerprint
 
     def fingerprint_of(self, setting: Setting) -> Mapping[str, Any]:
         """What its server told; where it had none, what every candidate has: the model. Empty without any server."""
         models = ({"model": one["model"]} for one in self.fingerprints.values() if "model" in one)
         return self.fingerprints.get(setting) or next(models, {})
-
-    def _note(self, setting: Setting, fingerprint: dict[str, Any]) -> None:
-        if not fingerprint:
-            return
-        self.fingerprints[setting] = fingerprint
-        name = fingerprint.get("settings", {}).get("model_name", self._measured.model_name)
-        if name != self._measured.model_name:
-            raise ConfigError(
-                f"steps were measured with {self._measured.model_name}, and the server has {name}: state the model "
-                "of the step model with --model, or another step model"
-            )

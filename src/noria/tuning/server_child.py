@@ -12,7 +12,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
+
+import orjson
 
 from noria.config.errors import EngineError
 from noria.config.flags import environment_names
@@ -20,6 +23,7 @@ from noria.config.serving import ServeOptions
 
 _START_LIMIT_S = 180.0
 _STOP_LIMIT_S = 15.0
+_INFO_LIMIT_S = 10.0
 _LOOK_EVERY_S = 0.05
 _LISTENING = re.compile(r"listening on (http://\S+)")
 _PR_SET_PDEATHSIG = 1
@@ -77,6 +81,15 @@ def _is_ready(url: str) -> bool:
             return answer.status == 200
     except OSError:
         return False
+
+
+def server_info(url: str) -> dict[str, Any]:
+    """What a server of this version tells of its engine: model, settings, machine. Raises EngineError."""
+    try:
+        with urlopen(f"{url}/server_info", timeout=_INFO_LIMIT_S) as answer:
+            return dict(orjson.loads(answer.read()))
+    except (OSError, ValueError) as error:
+        raise EngineError(f"the server at {url} does not tell what it runs with: {error}") from None
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

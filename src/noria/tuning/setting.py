@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from noria.capacity.what_if import with_changes
-from noria.config.engine import EngineConfig
-from noria.config.option import as_flag
+from noria.config.asked import EngineOptions
+from noria.config.engine import EngineConfig, LatencyTarget
+from noria.config.hardware import probe_cpu
+from noria.config.option import as_flag, settings_of
+
+# Stated though a server has them by default: an operating point is read by other versions, too.
+_ALWAYS_TOLD = ("max_num_seqs", "block_size", "enable_prefix_caching", "quantization")
+_SIZES = ("num_gpu_blocks_override", "kv_cache_memory", "num_threads", "max_model_len")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +70,66 @@ _SHORT = {
 }
 
 
-def serve_options(setting: Setting, config: EngineConfig) -> dict[str, Any]:
-    """By the names of `noria serve`: what was chosen, and the number of blocks that it was chosen with."""
-    return {**setting.overrides(), "num_gpu_blocks_override": config.cache.num_blocks}
+def has_fixed_steps(config: EngineConfig) -> bool:
+    """Whether the number of a step's tokens is one of its settings; else it is timed anew at each start."""
+    return config.scheduler.step_cost is None or config.scheduler.latency is not None
+
+
+def serve_options(stated: Mapping[str, Any], config: EngineConfig) -> dict[str, Any]:
+    """By the names of `noria serve`: all that a server needs to run with these settings, whatever its defaults are.
+
+    stated: options that hold beside them. What both have is as in config.
+    """
+    settled, usual = _settled(config), _defaults()
+    beside = {name: value for name, value in stated.items() if name not in settled}
+    found = {
+        name: value
+        for name, value in settled.items()
+        if value is not None and (name in _ALWAYS_TOLD or value != usual[name])
+    }
+    return {**beside, **found}
+
+
+def differences(stated: Mapping[str, Any], measured: EngineConfig) -> dict[str, Any]:
+    """Of options that are stated, what steps were measured with instead, by name; None: what nobody stated then. Sizes
+    are none of them: they may be told in several ways."""
+    then = {name: value for name, value in _settled(measured).items() if name not in _SIZES}
+    return {name: then[name] for name, value in stated.items() if name in then and value != then[name]}
+
+
+def _settled(config: EngineConfig) -> dict[str, Any]:
+    """Every option that the settings come from, by name; None: not to be stated."""
+    scheduler, cache = config.scheduler, config.cache
+    latency = scheduler.latency or LatencyTarget()
+    return {
+        "max_num_seqs": scheduler.max_num_seqs,
+        "max_num_batched_tokens": scheduler.max_num_batched_tokens if has_fixed_steps(config) else None,
+        "max_model_len": scheduler.max_model_len,
+        "block_size": cache.block_size,
+        "num_gpu_blocks_override": cache.num_blocks,
+        "kv_cache_memory": None,  # the number of blocks says it
+        "enable_prefix_caching": cache.enable_prefix_caching,
+        "prefix_cache_isolation": cache.prefix_isolation.value,
+        "kv_cache_dtype": cache.dtype,
+        "quantization": config.quantization,
+        "dtype": config.dtype,
+        "num_threads": config.num_threads if config.num_threads != probe_cpu().num_cpus else None,
+        "itl_slo_ms": _ms(latency.itl_s),
+        "ttft_slo_ms": _ms(latency.ttft_s),
+        "enable_chunked_prefill": scheduler.enable_chunked_prefill,
+        "admission_policy": scheduler.admission_policy.value,
+        "scheduling_policy": scheduler.scheduling_policy.value,
+        "priority_aging_s": scheduler.priority_aging_s,
+    }
+
+
+def _defaults() -> dict[str, Any]:
+    """As a CPU settles them."""
+    return {**{one.name: one.default for one in settings_of(EngineOptions)}, "dtype": "float32"}
+
+
+def _ms(limit_s: float | None) -> float | None:
+    return None if limit_s is None else round(limit_s * 1e3, 6)
 
 
 def serve_arguments(options: dict[str, Any]) -> list[str]:
@@ -76,7 +139,7 @@ def serve_arguments(options: dict[str, Any]) -> list[str]:
         if isinstance(value, bool):
             found.append(as_flag(name) if value else "--no-" + as_flag(name).removeprefix("--"))
         else:
-            found += [as_flag(name), _word(value)]
+            found += [as_flag(name), f"{value:.12g}" if isinstance(value, float) else str(value)]
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from noria.tuning.explore import Explored, Explorer, explore
 from noria.tuning.limits import Limits
 from noria.tuning.load import TunedLoad, covering_length
 from noria.tuning.max_rate import MaxRate
+from noria.tuning.probe import Prober
 from noria.tuning.real import Effort
 from noria.tuning.real_engine import RealEngine, Times
 from noria.tuning.setting import Setting
@@ -68,7 +70,17 @@ class Found:
     sensitivities: tuple[Sensitivity, ...]
     fingerprint: Mapping[str, Any]
     seconds: float
+    faults: tuple[str, ...] = ()
     is_interrupted: bool = False
+
+    @property
+    def is_refuted(self) -> bool:
+        """Whether all there is is a simulation, and the engine missed the limits where it had foretold that they are
+        kept: then it is no promise."""
+        foretold = {one.setting: one.rate.passed for one in self.explored if one.rate is not None}
+        return not self.is_real and any(
+            one.has_failed_at_most(foretold[setting]) for setting, one in self.confirmed.items()
+        )
 
     @property
     def max_model_len(self) -> int:
@@ -98,6 +110,7 @@ class Tuner:
     tell: Tell
     clock: Callable[[], float] = time.monotonic
     sensitivities: list[Sensitivity] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)  # what ended a stage early
 
     def __post_init__(self) -> None:
         self._start_s = self.clock()
@@ -148,8 +161,14 @@ class Tuner:
     def explain(self) -> None:
         """What every single change of the chosen setting would do, by simulation."""
         self._explorer.can_go_on = lambda: self._left_s(1.0) > 0
-        chosen = choose(self._contenders()).setting
-        base = self._explorer.found[chosen]
+        contenders = self._contenders()
+        if not contenders:
+            return
+        chosen = choose(contenders).setting
+        # Of one that the simulation ruled out, and the machine chose all the same, the rate is what little was seen.
+        base = self._explorer.found[chosen].rate
+        if base is None or not base.estimate:
+            return
         for words, setting in neighbours(chosen, self.job.calibration.config, self.job.space):
             if not self._explorer.can_go_on():
                 return
@@ -170,7 +189,7 @@ class Tuner:
         return Found(
             job=self.job,
             chosen=chosen,
-            chosen_rate=self._rate_of(chosen.setting),
+            chosen_rate=self._rate_of(chosen.setting, is_real),
             is_real=is_real,
             explored=tuple(self._explorer.found.values()),
             confirmed=confirmed,
@@ -180,6 +199,7 @@ class Tuner:
             sensitivities=tuple(self.sensitivities),
             fingerprint=self._engine.fingerprint_of(chosen.setting),
             seconds=self.clock() - self._start_s,
+            faults=tuple(self.faults),
             is_interrupted=is_interrupted,
         )
 
@@ -212,21 +232,21 @@ class Tuner:
         )
 
     def _real_contenders(self) -> list[Contender]:
-        """Those that kept the limits at some rate."""
+        """Those that kept the limits at some rate; one that broke later only where there is no other."""
         found = []
         for setting, one in self._confirmer.confirmed.items():
             best = one.settled.best
             if best is not None:
                 found.append(Contender(setting, best.rate if one.is_certified else one.estimate, best))
-        return found
+        return [one for one in found if one.setting not in self._confirmer.broken] or found
 
     def _is_certified(self, setting: Setting) -> bool:
         return self._confirmer.confirmed[setting].is_certified
 
-    def _rate_of(self, setting: Setting) -> MaxRate:
-        confirmed = self._confirmer.confirmed.get(setting)
-        if confirmed is not None:
-            return confirmed.settled
+    def _rate_of(self, setting: Setting, is_real: bool) -> MaxRate:
+        """From where the contender is: figures of the engine and of the simulation are never mixed."""
+        if is_real:
+            return self._confirmer.confirmed[setting].settled
         rate = self._explorer.found[setting].rate
         assert rate is not None
         return rate
@@ -248,7 +268,7 @@ class Tuner:
     def _candidate(self, one: Explored) -> Candidate:
         return Candidate(one, one.setting.config(self.job.calibration.config))
 
-    def _opened(self, setting: Setting) -> Any:
+    def _opened(self, setting: Setting) -> AbstractContextManager[tuple[Prober, Prober]]:
         times = Times(lambda: self._left_s(_SCREEN_UNTIL), self._certify_left_s)
         effort = Effort(self.job.asked.requests, self.job.asked.confidence, self._certify_left_s)
         return self._engine.opened(setting, times, effort)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterator
 
 from noria.bench.stats import Interval
 from noria.tuning.explore import Explored
 from noria.tuning.max_rate import MaxRate, Shape
 from noria.tuning.probe import ProbeResult
-from noria.tuning.setting import Setting, serve_arguments
+from noria.tuning.setting import Setting, serve_arguments, serve_options
 from noria.tuning.tuner import Found
 
 _NAMES = {"ttft": "TTFT", "itl": "ITL"}
@@ -58,6 +59,13 @@ def sentences(found: Found) -> Iterator[str]:
         )
     for setting, why in found.broken.items():
         yield f"Broke on the engine: {setting.words()}: {why}"
+    for fault in found.faults:
+        yield f"A part of the search ended early: {fault}"
+    if found.is_refuted:
+        yield (
+            "No operating point is written: on the engine no setting kept the limits at any rate that was tried, and "
+            "one missed them where the simulation had foretold that it keeps them."
+        )
     if found.is_interrupted:
         yield "The search was interrupted; this is what was found until then."
 
@@ -77,10 +85,7 @@ def certificate_words(found: Found) -> str:
     best = found.chosen.best
     share = f"{100 * found.job.limits.share:g} %"
     if not found.is_real:
-        words = f"Simulated on {best.num_requests} requests; not confirmed on the engine"
-        return words + (
-            ", where no setting kept the limits at any rate that was tried." if found.confirmed else "."
-        )
+        return f"Simulated on {best.num_requests} requests; not confirmed on the engine."
     confirmed = found.confirmed[found.chosen.setting]
     if confirmed.is_certified:
         return (
@@ -95,9 +100,9 @@ def certificate_words(found: Found) -> str:
 
 
 def command(found: Found) -> str:
-    return " ".join(
-        ["noria serve", *serve_arguments({**found.job.stated, **found.chosen.setting.overrides()})]
-    )
+    """What starts a server with the chosen settings."""
+    config = found.chosen.setting.config(found.job.calibration.config)
+    return shlex.join(["noria", "serve", *serve_arguments(serve_options(found.job.stated, config))])
 
 
 def rows(found: Found) -> list[tuple[str, ...]]:

@@ -1,0 +1,87 @@
+"""What is reported when stages contradict each other or break."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noria.cli.tune import _search
+from noria.config.errors import EngineError
+from noria.config.tuning import TuningOptions
+from noria.tuning.limits import Limits
+from noria.tuning.probe import Prober
+from noria.tuning.real_engine import RealEngine
+from noria.tuning.same_engine import OtherEngine
+from noria.tuning.setting import Setting
+from noria.tuning.space import Space
+from noria.tuning.tuner import Found, Job, Tuner
+from noria.tuning.words import sentences
+from support_tuning import CurveProber, calibration, tuned_load
+
+SPACE = Space(num_seqs=(16,), step_tokens=(128, 512), block_sizes=(16,), prefix_caching=(True,))
+
+
+def search(limit: float, monkeypatch: pytest.MonkeyPatch, directory: Path) -> Found:
+    """On an engine that meets its limits at this rate, whatever the settings."""
+
+    @contextmanager
+    def opened(engine: RealEngine, setting: Setting, *effort: Any) -> Iterator[tuple[Prober, Prober]]:
+        prober = CurveProber(lambda rate: math.log(rate / limit))
+        yield prober, prober
+
+    monkeypatch.setattr(RealEngine, "opened", opened)
+    asked = TuningOptions(ttft_ms=300, itl_ms=60, sim_requests=20, candidates=1)
+    limits = Limits(ttft_s=0.3, itl_s=0.06)
+    job = Job(calibration(), tuned_load("200-400", "5-10"), limits, asked, SPACE, {}, directory)
+    return _search(job, False)
+
+
+def test_a_rate_that_the_engine_refuted_is_not_mixed_with_what_it_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = search(1e-9, monkeypatch, tmp_path)
+    assert not found.is_real
+    assert found.is_refuted
+    assert found.chosen.best.rate == found.chosen_rate.passed < found.chosen_rate.failed
+    assert any("No operating point is written" in one for one in sentences(found))
+
+
+def test_a_setting_that_the_simulation_ruled_out_and_the_machine_chose_is_explained(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    confirm = Tuner.confirm
+
+    def only_ruled_out(tuner: Tuner) -> None:
+        confirm(tuner)
+        setting, kept = next(iter(tuner._confirmer.confirmed.items()))
+        tuner._confirmer.confirmed = {setting: kept}
+        tuner._explorer.found[setting] = replace(tuner._explorer.found[setting], why_out="too slow")
+
+    monkeypatch.setattr(Tuner, "confirm", only_ruled_out)
+    found = search(1.0, monkeypatch, tmp_path)
+    assert found.is_real
+    assert found.sensitivities
+
+
+@pytest.mark.parametrize("error", [EngineError("it broke"), OtherEngine("another model")])
+def test_an_error_after_the_simulation_keeps_what_was_found_unless_it_is_another_engine(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def broken(tuner: Tuner) -> None:
+        raise error
+
+    monkeypatch.setattr(Tuner, "confirm", broken)
+    if isinstance(error, OtherEngine):
+        with pytest.raises(OtherEngine):
+            search(1.0, monkeypatch, tmp_path)
+        return
+    found = search(1.0, monkeypatch, tmp_path)
+    assert found.faults == ("it broke",)
+    assert not found.is_interrupted
+    assert found.sensitivities
