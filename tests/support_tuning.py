@@ -11,11 +11,13 @@ import numpy as np
 
 from noria.bench.certificate import Verdict
 from noria.bench.outcome import Outcome, Status
-from noria.bench.stats import Interval
+from noria.bench.slo import clipped
+from noria.bench.stats import Interval, Values, effective_count
 from noria.capacity.model_file import Calibration, save
 from noria.capacity.step_model import StepModel
 from noria.config.benching import LoadOptions, WorkloadOptions
 from noria.config.engine import EngineConfig
+from noria.tuning.limits import Evidence
 from noria.tuning.load import TunedLoad, make_load
 from noria.tuning.probe import Figures, ProbeResult
 from support_capacity import simple_model
@@ -62,6 +64,7 @@ class CurveProber:
     margin: Callable[[float], float]
     open_below: float = 0.0
     rates: list[float] = field(default_factory=list)
+    confidences: list[float] = field(default_factory=list)
 
     def probe(self, rate: float) -> ProbeResult:
         self.rates.append(rate)
@@ -70,6 +73,10 @@ class CurveProber:
         if abs(margin) < self.open_below:
             verdict = Verdict.UNDECIDED
         return result(rate, verdict, margin)
+
+    def certify(self, rate: float, confidence: float) -> ProbeResult:
+        self.confidences.append(confidence)
+        return self.probe(rate)
 
 
 def result(
@@ -95,6 +102,13 @@ def queue_margin(limit: float, share: float, is_fixed: bool) -> Callable[[float]
         return max(-4.0, math.log(high / limit))
 
     return margin
+
+
+def queue_evidence(waited: Values, limit: float) -> Evidence:
+    """Of waiting times, as limits.evidence has it of outcomes."""
+    count = effective_count(np.array([clipped(one) for one in waited / limit]))
+    nowhere = Interval(1.0, math.nan, math.nan)
+    return Evidence(float((waited > limit).mean()) * count, count, nowhere, limit)
 
 
 def calibration(config: EngineConfig | None = None, model: StepModel | None = None) -> Calibration:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,11 +16,12 @@ from noria.tuning.bias import Bias, shifted
 from noria.tuning.confirm import Candidate, Confirmer, reranked, shortlist
 from noria.tuning.explore import Explored
 from noria.tuning.max_rate import SearchOptions, find_max_rate
-from noria.tuning.probe import Prober, ProbeResult
+from noria.tuning.probe import CertainProber, Certifier, Prober, ProbeResult
 from noria.tuning.real import Screened
 from noria.tuning.same_engine import OtherEngine
 from noria.tuning.setting import Setting
-from support_tuning import CurveProber, calibration, result
+from support_queues import limit_of, waits
+from support_tuning import CurveProber, calibration, queue_evidence, result
 
 
 def candidate(setting: Setting, rate: float) -> Candidate:
@@ -37,7 +39,7 @@ class Engines:
         self.closed: list[Setting] = []
 
     @contextmanager
-    def __call__(self, setting: Setting) -> Iterator[tuple[Prober, Prober]]:
+    def __call__(self, setting: Setting) -> Iterator[tuple[Prober, CertainProber]]:
         self.opened.append(setting)
         limit = self.real[setting]
         if not limit:
@@ -50,7 +52,7 @@ class Engines:
 
 
 def confirmer(engines: Engines, can_go_on: bool = True) -> Confirmer:
-    return Confirmer(engines, lambda: can_go_on, lambda words: None)
+    return Confirmer(engines, lambda: can_go_on, lambda words: None, 0.95)
 
 
 def test_what_the_machine_does_replaces_what_was_simulated() -> None:
@@ -96,7 +98,7 @@ def test_what_passed_while_settings_were_ranked_is_no_certificate() -> None:
 
     class Unsure(Engines):
         @contextmanager
-        def __call__(self, setting: Setting) -> Iterator[tuple[Prober, Prober]]:
+        def __call__(self, setting: Setting) -> Iterator[tuple[Prober, CertainProber]]:
             with super().__call__(setting) as (screening, _):
                 yield screening, CurveProber(lambda rate: math.log(rate / 10), open_below=9.0)
 
@@ -123,15 +125,78 @@ def test_an_engine_that_breaks_before_it_is_certified_is_told_and_keeps_what_was
 
 def test_an_engine_that_is_another_than_was_simulated_ends_the_search() -> None:
     @contextmanager
-    def opened(setting: Setting) -> Iterator[tuple[Prober, Prober]]:
+    def opened(setting: Setting) -> Iterator[tuple[Prober, CertainProber]]:
         if setting == Setting():
             raise OtherEngine("the server has another model")
         yield CurveProber(math.log), CurveProber(math.log)
 
-    stage = Confirmer(opened, lambda: True, lambda words: None)
+    stage = Confirmer(opened, lambda: True, lambda words: None, 0.95)
     with pytest.raises(OtherEngine):
         stage.screen([candidate(Setting(), 10.0)])
     assert stage.broken == {}
+
+
+def test_all_rates_and_settings_that_are_tried_share_one_error() -> None:
+    """Whichever way it goes: the parts of all tries together are less than what the confidence leaves."""
+    asked: list[float] = []
+
+    class Hopeless(Engines):
+        @contextmanager
+        def __call__(self, setting: Setting) -> Iterator[tuple[Prober, CertainProber]]:
+            with super().__call__(setting) as (screening, _):
+                yield screening, CurveProber(lambda rate: 0.1, confidences=asked)
+
+    settings = [Setting(), Setting(16), Setting(8)]
+    stage = confirmer(Hopeless(dict.fromkeys(settings, 10.0)))
+    stage.screen([candidate(setting, 10.0) for setting in settings])
+    for setting in settings:
+        stage.certify(setting)
+    assert len(asked) == 18
+    assert asked == sorted(asked)
+    assert asked[0] == pytest.approx(0.975)
+    assert sum(1 - confidence for confidence in asked) < 0.05
+
+
+class QueueProber:
+    """A queue of one server, rates in parts of its capacity, judged as a real one is."""
+
+    def __init__(self, random: np.random.Generator, limit: float) -> None:
+        self._random = random
+        self._limit = limit
+
+    def certify(self, rate: float, confidence: float) -> ProbeResult:
+        certifier, verdict = Certifier(0.95, confidence), Verdict.UNDECIDED
+        waited = waits(self._random, 600, min(rate, 0.98), is_fixed=False)
+        for count in range(1, len(waited) + 1):
+            if not certifier.is_due(count):
+                continue
+            found = queue_evidence(waited[:count], self._limit)
+            verdict = certifier.look(count, {"ttft": found})
+            if verdict is not Verdict.UNDECIDED:
+                break
+        return result(rate, verdict, math.log(rate / 0.5), num_requests=count)
+
+
+def test_a_rate_beyond_what_a_queue_can_keep_is_certified_no_oftener_than_the_error_allows() -> None:
+    """The estimate is too high, so that several rates that miss the limit are tried on the way down."""
+    random = np.random.default_rng(17)
+    truth = 0.5
+    limit = limit_of(0.95, truth, is_fixed=False)
+
+    @contextmanager
+    def opened(setting: Setting) -> Iterator[tuple[Prober, CertainProber]]:
+        yield CurveProber(lambda rate: math.log(rate / (1.5 * truth))), QueueProber(random, limit)
+
+    false = 0
+    for _ in range(80):
+        stage = Confirmer(opened, lambda: True, lambda words: None, 0.95)
+        stage.screen([candidate(Setting(), 1.5 * truth)])
+        stage.certify(Setting())
+        best = stage.confirmed[Setting()].final
+        assert best is not None
+        assert len(best.probes) > 1
+        false += best.passed > truth
+    assert false / 80 <= 0.05
 
 
 def test_when_the_time_is_over_nothing_more_is_started() -> None:
@@ -190,5 +255,9 @@ def test_screening_judges_by_the_figures_where_certainty_would_take_too_long() -
     leaning = result(5.0, Verdict.UNDECIDED, -0.2)
     assert Screened(Fixed(leaning)).probe(5.0).verdict is Verdict.PASS
     assert Screened(Fixed(result(5.0, Verdict.UNDECIDED, 0.2))).probe(5.0).verdict is Verdict.FAIL
+    rising = replace(leaning, is_settled=False)
+    assert Screened(Fixed(rising)).probe(5.0).verdict is Verdict.UNDECIDED
+    late = replace(result(5.0, Verdict.UNDECIDED, 0.2), is_settled=False)
+    assert Screened(Fixed(late)).probe(5.0).verdict is Verdict.FAIL
     hardly = result(5.0, Verdict.UNDECIDED, -0.2, num_requests=5)
     assert Screened(Fixed(hardly)).probe(5.0).verdict is Verdict.UNDECIDED

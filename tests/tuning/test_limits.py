@@ -9,19 +9,13 @@ import pytest
 
 from noria.bench.certificate import Verdict
 from noria.bench.outcome import Status
-from noria.bench.slo import clipped
-from noria.bench.stats import Interval, Values, effective_count
+from noria.bench.stats import Interval, Values
 from noria.tuning.limits import Evidence, ItlStat, Limits, evidence
 from noria.tuning.probe import Certifier
 from support_queues import limit_of, waits
-from support_tuning import outcome
+from support_tuning import outcome, queue_evidence
 
 NOWHERE = Interval(1.0, math.nan, math.nan)
-
-
-def queue_evidence(waited: Values, limit: float) -> Evidence:
-    count = effective_count(np.array([clipped(one) for one in waited / limit]))
-    return Evidence(float((waited > limit).mean()) * count, count, NOWHERE, limit)
 
 
 def verdict_of(waited: Values, limit: float, others: dict[str, Evidence] | None = None) -> Verdict:

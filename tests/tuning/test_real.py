@@ -14,7 +14,8 @@ from noria.config.errors import EngineError
 from noria.config.option import settings_of
 from noria.config.serving import ServeOptions
 from noria.tuning.limits import Limits
-from noria.tuning.real import Effort, Watch
+from noria.tuning.probe import ProbeResult
+from noria.tuning.real import Effort, Screened, Watch
 from noria.tuning.real_engine import RealEngine
 from noria.tuning.server_child import child_environment, serving
 from noria.tuning.setting import Setting
@@ -25,19 +26,20 @@ WHOLE = [0.02] * 20
 
 
 class Sent:
-    """A generator as a Watch sees one, after so many outcomes."""
+    """A generator as a Watch sees one, after so many outcomes. waiting: those that are due and not sent."""
 
-    def __init__(self) -> None:
+    def __init__(self, waiting: Sequence[tuple[int, float, bool]] = ()) -> None:
         self.outcomes: list[Outcome] = []
         self.now_s = 0.0
+        self._waiting = list(waiting)
         self.is_stopped = False
 
     @property
     def num_open(self) -> int:
-        return 0
+        return len(self.open_arrivals())
 
     def open_arrivals(self) -> list[tuple[int, float, bool]]:
-        return []
+        return [one for one in self._waiting if one[1] <= self.now_s]
 
     def stop(self) -> None:
         self.is_stopped = True
@@ -48,9 +50,11 @@ def watch(left_s: float = 1000.0, most: int = 100, limits: Limits = LIMITS) -> W
     return Watch(play, limits, Effort(most, 0.95, lambda: left_s))
 
 
-def watched(outcomes: Sequence[Outcome], judge: Watch) -> int:
+def watched(
+    outcomes: Sequence[Outcome], judge: Watch, waiting: Sequence[tuple[int, float, bool]] = ()
+) -> int:
     """How many outcomes there were when it ended."""
-    sent = Sent()
+    sent = Sent(waiting)
     for one in outcomes:
         sent.outcomes.append(one)
         sent.now_s = one.end_s
@@ -70,8 +74,44 @@ def test_a_load_that_keeps_its_limits_with_room_passes_and_ends() -> None:
 def test_a_load_that_is_over_sooner_than_a_queue_can_grow_does_not_pass() -> None:
     """Ninety requests within a second say nothing of a limit of a second."""
     judge = watch()
-    watched([outcome(i, 6.0 + i / 90, 0.1, WHOLE) for i in range(90)], judge)
-    assert judge.verdict is Verdict.UNDECIDED
+    outcomes = [outcome(i, 6.0 + i / 90, 0.1, WHOLE) for i in range(90)]
+    assert watched(outcomes, judge) == 90
+    found = judge.result(2.0, outcomes, [])
+    assert found.verdict is Verdict.UNDECIDED
+    assert not found.is_settled
+
+
+@pytest.mark.parametrize("count", [73, 90, 98, 150])
+def test_nor_does_its_end_let_it_pass(count: int) -> None:
+    """Five seconds of load; a limit of two seconds needs twenty."""
+    judge = watch(most=count, limits=Limits(ttft_s=2.0))
+    outcomes = [outcome(i, 12.0 + 5 * i / count, 0.1, WHOLE) for i in range(count)]
+    found = judge.result(2.0, outcomes[: watched(outcomes, judge)], [])
+    assert found.verdict is Verdict.UNDECIDED
+    assert Screened(Fixed(found)).probe(2.0).verdict is Verdict.UNDECIDED
+
+
+def test_what_the_end_of_the_time_cuts_is_judged_as_it_stood_before() -> None:
+    """Every fourth request waits, past its limit already, when the time is over: cut, they would be forgotten."""
+    outcomes = [outcome(i, 6.0 + i / 4, 0.1, WHOLE) for i in range(200) if i % 4]
+    waiting = [(i, 6.0 + i / 4, False) for i in range(0, 200, 4)]
+    judge, sent = watch(left_s=0.0, most=200), Sent(waiting)
+    sent.outcomes, sent.now_s = list(outcomes), 58.0
+    judge.look(sent)  # type: ignore[arg-type]
+    assert sent.is_stopped
+    cut = [outcome(i, arrival_s, 0.0, WHOLE, Status.CUT) for i, arrival_s, _ in waiting]
+    found = judge.result(4.0, [*outcomes, *cut], [])
+    assert found.verdict is Verdict.FAIL
+    assert found.bad / found.num_effective == pytest.approx(1 / 4, rel=0.05)
+    assert found.margin > 0
+
+
+def test_a_load_that_keeps_its_limits_to_its_end_passes_there() -> None:
+    judge = watch(most=100, limits=Limits(ttft_s=2.0))
+    outcomes = [outcome(i, 12.0 + i / 3, 0.1 + i % 7 / 100, WHOLE) for i in range(100)]
+    found = judge.result(3.0, outcomes, [])
+    assert found.verdict is Verdict.PASS
+    assert found.is_settled
 
 
 def test_a_queue_that_still_grows_does_not_pass_however_short_it_is() -> None:
@@ -90,6 +130,14 @@ def test_refusals_fail_a_load_within_a_few_dozen_requests() -> None:
     assert found.margin > 0
     assert found.figures.num_refused > 0
     assert num_seen < 60
+
+
+class Fixed:
+    def __init__(self, answer: ProbeResult) -> None:
+        self.answer = answer
+
+    def probe(self, rate: float) -> ProbeResult:
+        return self.answer
 
 
 def test_when_the_time_is_over_it_ends_undecided() -> None:

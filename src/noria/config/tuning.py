@@ -66,7 +66,8 @@ class TuningOptions:
     )
     requests: int = option(
         300,
-        "Most requests of one probe on the real engine; what is clear ends after 12 to 73.",
+        "Most requests of one probe on the real engine; more only where they would be over within ten times the "
+        "limit on the TTFT. What is clear ends after 12 to 90.",
         WHOLE,
         low=20,
     )

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 
-from noria.bench.certificate import Verdict
+from noria.bench.certificate import Verdict, spent
 from noria.config.engine import EngineConfig
 from noria.config.errors import NoriaError
 from noria.tuning.bias import Bias, shifted
 from noria.tuning.explore import Explored
 from noria.tuning.max_rate import Ended, MaxRate, SearchOptions, conclude, find_max_rate, monotone_margins
-from noria.tuning.probe import LEAST_TO_JUDGE, Prober, ProbeResult
+from noria.tuning.probe import LEAST_TO_JUDGE, CertainProber, Prober, ProbeResult
 from noria.tuning.same_engine import OtherEngine
 from noria.tuning.setting import Setting
 
@@ -24,7 +24,7 @@ _FAR = math.log(1.5)  # beyond the limit
 _MOST_FINAL = 6
 
 # A real server with a setting: screening by its figures, and one that promises nothing that is not certain.
-OpenProbers = Callable[[Setting], AbstractContextManager[tuple[Prober, Prober]]]
+OpenProbers = Callable[[Setting], AbstractContextManager[tuple[Prober, CertainProber]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +65,18 @@ class Candidate:
 
 class Confirmer:
     """confirmed: what was measured, by setting. broken: settings that the engine did not start with, or
-    broke with, and why."""
+    broke with, and why.
+
+    confidence: that no rate is certified at which a limit is missed, however many rates and settings are tried. Of the
+    error that it leaves, each try spends a part, as each look of a sequential certificate does.
+    """
 
     def __init__(
-        self, open_probers: OpenProbers, can_go_on: Callable[[], bool], tell: Callable[[str], None]
+        self,
+        open_probers: OpenProbers,
+        can_go_on: Callable[[], bool],
+        tell: Callable[[str], None],
+        confidence: float,
     ) -> None:
         self.confirmed: dict[Setting, Confirmed] = {}
         self.broken: dict[Setting, str] = {}
@@ -76,6 +84,8 @@ class Confirmer:
         self.can_go_on = can_go_on
         self._tell = tell
         self._configs: dict[Setting, EngineConfig] = {}
+        self._confidence = confidence
+        self._num_certain = 0  # probes that were to be certain
 
     @property
     def bias(self) -> Bias:
@@ -118,7 +128,7 @@ class Confirmer:
         with self._breakage_noted(setting), self._open_probers(setting) as (_, certified):
             while len(probes) < _MOST_FINAL and (not probes or self.can_go_on()):
                 self._tell(f"confirming {setting.words()} at {rate:.3g} requests/s")
-                probes.append(certified.probe(rate))
+                probes.append(certified.certify(rate, self._next_confidence()))
                 if probes[-1].verdict is Verdict.PASS:
                     break
                 rate *= _FAR_DOWN if probes[-1].margin > _FAR else _STEP_DOWN
@@ -136,6 +146,10 @@ class Confirmer:
             raise
         except NoriaError as error:
             self.broken[setting] = str(error)
+
+    def _next_confidence(self) -> float:
+        self._num_certain += 1
+        return 1 - spent(1 - self._confidence, self._num_certain)
 
 
 def _estimate(rate: MaxRate, simulated: MaxRate) -> float:

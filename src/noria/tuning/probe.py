@@ -32,6 +32,8 @@ class Figures:
 class ProbeResult:
     """rate: requests a second. margins: log(quantile / limit) of each limit, below 0 where it is kept. bad: of the
     num_effective independent trials of the limit that binds. look: how often was looked. note: what makes it doubtful.
+    num_rounds: how often the workload began. is_settled: the load lasted long enough to keep a limit on the TTFT, which
+    did not rise any more.
     """
 
     rate: float
@@ -43,6 +45,8 @@ class ProbeResult:
     look: int = 1
     figures: Figures = field(default_factory=Figures)
     note: str = ""
+    num_rounds: int = 1
+    is_settled: bool = True
 
     @property
     def margin(self) -> float:
@@ -58,6 +62,12 @@ class ProbeResult:
 class Prober(Protocol):
     def probe(self, rate: float) -> ProbeResult:
         """Raises NoriaError where no load can be made at all."""
+        ...
+
+
+class CertainProber(Protocol):
+    def certify(self, rate: float, confidence: float) -> ProbeResult:
+        """A probe whose PASS and FAIL are each true at this confidence. Raises NoriaError."""
         ...
 
 

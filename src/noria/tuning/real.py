@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ from noria.bench.target import Sample, Target
 from noria.config.benching import TargetOptions
 from noria.tuning.figures import measure
 from noria.tuning.limits import Evidence, Limits, evidence
-from noria.tuning.load import LEAST_SPANS, TunedLoad, begin_s
+from noria.tuning.load import TunedLoad, begin_s, least_s
 from noria.tuning.probe import LEAST_TO_JUDGE, Certifier, Prober, ProbeResult
 
 _SAMPLE_EVERY_S = 0.5
@@ -51,21 +50,24 @@ class RealProber:
         self._text_seed = time.time_ns() % 2**31
 
     def probe(self, rate: float) -> ProbeResult:
-        self._text_seed += 1
-        lasting = math.ceil(1.2 * rate * _least_s(self._limits))
-        play = self._load.play(rate, max(self._effort.most_requests, lasting))
-        return uvloop.run(self._probe(play, rate))
+        """At the confidence of the effort."""
+        return self.certify(rate, self._effort.confidence)
 
-    async def _probe(self, play: Play, rate: float) -> ProbeResult:
+    def certify(self, rate: float, confidence: float) -> ProbeResult:
+        self._text_seed += 1
+        play = self._load.lasting_play(rate, self._effort.most_requests, self._limits.ttft_s)
+        watch = Watch(play, self._limits, replace(self._effort, confidence=confidence))
+        return uvloop.run(self._probe(play, rate, watch))
+
+    async def _probe(self, play: Play, rate: float, watch: Watch) -> ProbeResult:
         target = await open_http_target(self._options, None, self._text_seed)
         try:
             await warm_up(target, _ANSWER_LIMIT_S)
-            return await self._send(target, play, rate)
+            return await self._send(target, play, rate, watch)
         finally:
             target.close()
 
-    async def _send(self, target: Target, play: Play, rate: float) -> ProbeResult:
-        watch = Watch(play, self._limits, self._effort)
+    async def _send(self, target: Target, play: Play, rate: float, watch: Watch) -> ProbeResult:
         generator = Generator(target, play, _ANSWER_LIMIT_S, watch.look)
         samples: list[Sample] = []
         sampling = asyncio.ensure_future(_sample(target, samples))
@@ -73,12 +75,7 @@ class RealProber:
             outcomes = await generator.run()
         finally:
             sampling.cancel()
-        return watch.result(rate, outcomes, samples)
-
-
-def _least_s(limits: Limits) -> float:
-    """How long a load has to last at least before it can pass."""
-    return LEAST_SPANS * limits.ttft_s if limits.ttft_s < math.inf else 0.0
+        return replace(watch.result(rate, outcomes, samples), num_rounds=self._load.rounds(len(outcomes)))
 
 
 async def _sample(target: Target, samples: list[Sample]) -> None:
@@ -90,34 +87,38 @@ async def _sample(target: Target, samples: list[Sample]) -> None:
 
 
 class Watch:
-    """Judges a load while it is sent, and ends it."""
+    """Judges a load while it is sent, and ends it.
+
+    What is cut in the end says nothing of its limits any more. So a load that is ended is judged as it was just before.
+    """
 
     def __init__(self, play: Play, limits: Limits, effort: Effort) -> None:
         self.verdict = Verdict.UNDECIDED
         self._limits = limits
         self._effort = effort
         self._begin_s = begin_s(play)
-        self._least_s = self._begin_s + _least_s(limits)
+        self._least_s = self._begin_s + least_s(limits.ttft_s)
         self._num_planned = len(play.requests)
         self._certifier = Certifier(limits.share, effort.confidence)
         self._found: dict[str, Evidence] = {}
         self._num_decided = 0
+        self._is_ended = False
+        self._is_settled = False
 
     def look(self, generator: Generator) -> None:
         """As the generator's on_look."""
-        if self._effort.time_left_s() <= 0:
-            generator.stop()
-            return
-        if not self._certifier.is_due(len(generator.outcomes) + generator.num_open):
+        is_late = self._effort.time_left_s() <= 0
+        if not is_late and not self._certifier.is_due(len(generator.outcomes) + generator.num_open):
             return
         self._judge(generator.outcomes, generator.open_arrivals(), generator.now_s)
-        if self.verdict is not Verdict.UNDECIDED or self._is_hopeless():
+        if is_late or self.verdict is not Verdict.UNDECIDED or self._is_hopeless(generator.now_s):
+            self._is_ended = True
             generator.stop()
 
     def result(self, rate: float, outcomes: list[Outcome], samples: list[Sample]) -> ProbeResult:
-        """With a last look at all there is, unless it was certain before."""
-        if self.verdict is Verdict.UNDECIDED:
-            self._judge(outcomes, [], math.inf)
+        """With a last look at all there is, unless the load was ended by a look."""
+        if not self._is_ended:
+            self._judge(outcomes, [], max((one.end_s for one in outcomes), default=0.0))
         margins = {name: one.margin for name, one in self._found.items()}
         worst = max(self._found.values(), key=lambda one: one.margin, default=None)
         return ProbeResult(
@@ -130,19 +131,21 @@ class Watch:
             self._certifier.num_looks,
             measure(outcomes, samples, self._limits, self._begin_s),
             _lag_note(outcomes),
+            is_settled=self._is_settled,
         )
 
     def _judge(
         self, outcomes: list[Outcome], still_open: list[tuple[int, float, bool]], now_s: float
     ) -> None:
         found = evidence(outcomes, self._limits, still_open, now_s, self._begin_s)
-        decided = round(max((one.num_decided for one in found.values()), default=0))
+        decided = max((one.num_decided for one in found.values()), default=0)
+        self._is_settled = now_s >= self._least_s and not self._still_grows(outcomes)
         if not self._certifier.is_due(decided):
             self._found, self._num_decided = found or self._found, decided
             return
         self._found, self._num_decided = found, decided
         verdict = self._certifier.look(decided, found)
-        if verdict is Verdict.PASS and (now_s < self._least_s or self._still_grows(outcomes)):
+        if verdict is Verdict.PASS and not self._is_settled:
             verdict = Verdict.UNDECIDED
         self.verdict = verdict
 
@@ -152,9 +155,10 @@ class Watch:
         rising = trend(np.array([one.ttft_slo_s for one in came if one.arrival_s >= self._begin_s]))
         return rising > 0 and not is_stationary(rising)
 
-    def _is_hopeless(self) -> bool:
-        """Whether all requests of the probe, were they like those so far, would still leave it open."""
-        if self._num_decided < _LEAST_FOR_HOPE:
+    def _is_hopeless(self, now_s: float) -> bool:
+        """Whether all requests of the probe, were they like those so far, would still leave it open. Not asked of a
+        load that has not lasted long enough to say anything by its figures either."""
+        if self._num_decided < _LEAST_FOR_HOPE or now_s < self._least_s:
             return False
         growth = max(1.0, self._num_planned / self._num_decided)
         alpha = (1 - self._effort.confidence) / 12  # of a third look
@@ -173,7 +177,10 @@ def _lag_note(outcomes: list[Outcome]) -> str:
 
 
 class Screened:
-    """Judges by the figures alone where certainty would take too long: good enough to rank by, no promise."""
+    """Judges by the figures alone where certainty would take too long: good enough to rank by, no promise.
+
+    What ended before a queue could grow, or while one grew, stays open: such figures are good at any rate.
+    """
 
     def __init__(self, prober: Prober) -> None:
         self._prober = prober
@@ -181,6 +188,8 @@ class Screened:
     def probe(self, rate: float) -> ProbeResult:
         found = self._prober.probe(rate)
         if found.verdict is not Verdict.UNDECIDED or found.num_requests < LEAST_TO_JUDGE:
+            return found
+        if found.margin <= 0 and not found.is_settled:
             return found
         verdict = Verdict.PASS if found.margin <= 0 else Verdict.FAIL
         return replace(

@@ -11,7 +11,7 @@ from typing import Any
 from noria.config.engine import EngineConfig
 from noria.tuning.limits import Limits
 from noria.tuning.load import TunedLoad
-from noria.tuning.probe import Prober
+from noria.tuning.probe import CertainProber, Prober
 from noria.tuning.real import Effort, RealProber, Screened
 from noria.tuning.same_engine import check_same
 from noria.tuning.server_child import server_info, serving
@@ -51,7 +51,9 @@ class RealEngine:
         self._directory = directory
 
     @contextmanager
-    def opened(self, setting: Setting, times: Times, effort: Effort) -> Iterator[tuple[Prober, Prober]]:
+    def opened(
+        self, setting: Setting, times: Times, effort: Effort
+    ) -> Iterator[tuple[Prober, CertainProber]]:
         """A server with a candidate: one prober to rank by, one whose verdicts are certain.
 
         Raises EngineError where it does not start, OtherEngine where it is not what was simulated.

@@ -50,7 +50,8 @@ class Peak:
 class SimulatedProber:
     """peak: over all probes so far; None once one was ended early, of which it is not known.
 
-    num_requests: of the load. foreign_share: most steps of a probe that were outside of what was measured.
+    num_requests: of the load.
+    foreign_share: most steps of a probe that were outside of what was measured.
     """
 
     def __init__(self, calibration: Calibration, load: TunedLoad, limits: Limits, num_requests: int) -> None:
@@ -102,6 +103,7 @@ class SimulatedProber:
             worst.num_effective,
             worst.bad,
             figures=measure(outcomes, states, self._limits, begin_s(play)),
+            num_rounds=self._load.rounds(len(play.requests)),
         )
 
 
@@ -121,8 +123,9 @@ class _Watch:
         self._driver = driver
         self._front = front
         self._limits = limits
-        self._first = num_warm_up(len(play.requests))
-        counted = play.requests[self._first :]
+        self._begin_s = begin_s(play)
+        before = {index for _, index in play.due[: num_warm_up(play)]}
+        counted = [one for one in play.requests if one.index not in before]
         allowed = _CLEARLY * (1 - limits.share)
         self._most_late = allowed * len(counted)
         self._most_late_gaps = allowed * sum(one.num_output - 1 for one in counted)
@@ -130,13 +133,14 @@ class _Watch:
 
     def follow_up(self, outcome: Outcome) -> Iterable[Arrival]:
         self.ended.append(outcome)
-        if int(outcome.arrival.request_id) >= self._first:
-            self._count(outcome)
+        self._count(outcome)
         return self._driver.follow_up(outcome)
 
     def _count(self, outcome: Outcome) -> None:
         arrival, times_s = outcome.arrival, outcome.token_times_s
         arrived_s = arrival.at_s - self._front.seconds(arrival.num_prompt)
+        if arrived_s < self._begin_s:
+            return
         is_ok = outcome.finish in (FinishReason.LENGTH, FinishReason.STOP) and times_s
         self._num_late += not is_ok or times_s[0] - arrived_s > self._limits.ttft_s
         if self._limits.itl_stat is ItlStat.POOLED:

@@ -18,7 +18,7 @@ from noria.tuning.explore import Explored, Explorer, explore
 from noria.tuning.limits import Limits
 from noria.tuning.load import TunedLoad, covering_length
 from noria.tuning.max_rate import MaxRate
-from noria.tuning.probe import Prober
+from noria.tuning.probe import CertainProber, Prober
 from noria.tuning.real import Effort
 from noria.tuning.real_engine import RealEngine, Times
 from noria.tuning.setting import Setting
@@ -127,6 +127,7 @@ class Tuner:
             self._opened,
             lambda: self._left_s(_SCREEN_UNTIL) > 0,
             lambda words: self.tell(words, self._share()),
+            job.asked.confidence,
         )
 
     def explore(self) -> None:
@@ -268,7 +269,7 @@ class Tuner:
     def _candidate(self, one: Explored) -> Candidate:
         return Candidate(one, one.setting.config(self.job.calibration.config))
 
-    def _opened(self, setting: Setting) -> AbstractContextManager[tuple[Prober, Prober]]:
+    def _opened(self, setting: Setting) -> AbstractContextManager[tuple[Prober, CertainProber]]:
         times = Times(lambda: self._left_s(_SCREEN_UNTIL), self._certify_left_s)
         effort = Effort(self.job.asked.requests, self.job.asked.confidence, self._certify_left_s)
         return self._engine.opened(setting, times, effort)

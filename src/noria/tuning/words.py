@@ -44,6 +44,12 @@ def sentences(found: Found) -> Iterator[str]:
     if found.gain is not None and found.chosen.setting != Setting():
         yield f"That is {found.gain - 1:+.0%} beside the settings as they were calibrated, both at their limit."
     yield certificate_words(found)
+    own, best = len(found.job.load.workload.requests), found.chosen.best
+    if best.num_rounds > 1:
+        yield (
+            f"The workload has {own} requests, too few for a queue to grow: they were sent up to {best.num_rounds} "
+            "times, with new text."
+        )
     if found.num_rejected:
         yield (
             f"max_model_len {found.max_model_len} rejects {found.num_rejected} of {len(found.job.load.lengths)} "
