@@ -109,7 +109,26 @@ def test_what_passed_while_settings_were_ranked_is_no_certificate() -> None:
     assert one.final is not None
     assert {probe.verdict for probe in one.final.probes} == {Verdict.UNDECIDED}
     assert not one.is_certified
-    assert one.settled is one.rate
+    assert one.settled.best == one.rate.best
+
+
+def test_a_rate_that_passed_while_settings_were_ranked_is_none_once_less_has_failed() -> None:
+    class Slower(Engines):
+        @contextmanager
+        def __call__(self, setting: Setting) -> Iterator[tuple[Prober, CertainProber]]:
+            with super().__call__(setting) as (screening, _):
+                yield screening, CurveProber(lambda rate: max(0.0, math.log(rate / 8)), open_below=0.1)
+
+    stage = confirmer(Slower({Setting(): 10.0}))
+    stage.screen([candidate(Setting(), 12.0)])
+    before = stage.confirmed[Setting()]
+    stage.certify(Setting())
+    one = stage.confirmed[Setting()]
+    assert before.rate.passed > 9.0
+    assert one.final is not None
+    refuted = min(probe.rate for probe in one.final.probes if probe.verdict is Verdict.FAIL)
+    assert one.settled.failed == one.limit == refuted
+    assert one.settled.passed < refuted
 
 
 def test_an_engine_that_breaks_before_it_is_certified_is_told_and_keeps_what_was_measured() -> None:

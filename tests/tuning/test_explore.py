@@ -25,8 +25,8 @@ LIMITS = Limits(ttft_s=2.0, itl_s=0.06)
 SPACE = Space(num_seqs=(2, 16), step_tokens=(64, 128, 512), block_sizes=(16,), prefix_caching=(True,))
 
 
-def explorer(can_go_on: bool = True) -> Explorer:
-    return Explorer(calibration(), tuned_load(), LIMITS, 100, lambda: can_go_on)
+def explorer(limits: Limits = LIMITS, can_go_on: bool = True) -> Explorer:
+    return Explorer(calibration(), tuned_load(), limits, 100, lambda: can_go_on)
 
 
 def with_setting(setting: Setting, front: Front = NO_FRONT) -> Calibration:
@@ -34,9 +34,11 @@ def with_setting(setting: Setting, front: Front = NO_FRONT) -> Calibration:
 
 
 def test_the_planted_best_setting_is_found_as_a_search_of_every_setting_finds_it() -> None:
-    tried = explorer()
+    limits = replace(LIMITS, ttft_s=1.0)
+    tried = explorer(limits)
     ranked = explore(tried, SPACE, lambda block_size: None, lambda done, total: None)
-    plain = explorer()
+    plain = explorer(limits)
+    plain.saturated_rate()  # settles how many requests a probe takes, as it did above
     rates = {
         setting: found.rate.estimate
         for setting in SPACE.first_round()
@@ -90,6 +92,21 @@ def test_what_clearly_misses_its_limits_is_ended_early_with_the_same_verdict() -
     assert found.margin > 0
     assert prober.peak is None
     assert found.num_requests < 200
+
+
+def test_a_short_workload_finds_the_rate_that_a_long_one_finds() -> None:
+    """Sent once, it would be over before a queue has grown to the limit, at any rate."""
+    rates = []
+    for most in (60, 1200):
+        tried = Explorer(calibration(), tuned_load(most=most), Limits(ttft_s=3.0), 60, lambda: True)
+        found = tried.search(Setting(16, 128), 0.7 * tried.saturated_rate(), 0.05)
+        assert found.rate is not None
+        rates.append(found.rate.passed)
+    assert rates[0] == pytest.approx(rates[1], rel=0.15)
+    once = Explorer(calibration(), tuned_load(most=60), Limits(ttft_s=3.0), 60, lambda: True)
+    found = once.search(Setting(16, 128), rates[1], 0.05)
+    assert found.rate is not None
+    assert found.rate.passed > 1.15 * rates[1]
 
 
 def test_what_http_takes_is_part_of_the_latency_that_is_limited() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 
@@ -48,13 +48,29 @@ class Confirmed:
 
     @property
     def settled(self) -> MaxRate:
-        """The certified search, or the one that settings were ranked by."""
-        return self.final if self.final is not None and self.final.best is not None else self.rate
+        """What all probes say. passed: a certified rate; where there is none, one that settings were ranked by and that
+        nothing has refuted since."""
+        if self.final is None:
+            return self.rate
+        final = self.final.probes
+        if self.is_certified:
+            above = [one for one in _failures(self.rate.probes) if one.rate > self.final.passed]
+            return conclude([*final, *above], self.final.ended)
+        return conclude([*self.rate.probes, *_failures(final)], self.final.ended)
+
+    @property
+    def limit(self) -> float:
+        """The estimate, where it is not known by now to be too much."""
+        return min(self.estimate, self.settled.failed)
 
     @property
     def bias(self) -> float:
         """log(real / simulated)."""
         return math.log(self.estimate / self.simulated)
+
+
+def _failures(probes: Iterable[ProbeResult]) -> list[ProbeResult]:
+    return [one for one in probes if one.verdict is Verdict.FAIL]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ _RACE = 0.9  # of the best rate so far: who misses the limits there is out
 _START = 0.7  # of the rate at which requests are answered when all come at once
 _NUM_REFINED = 3  # of the first round, that go on with other blocks
 _MOST_BLIND_PROBES = 8  # of a setting, as long as none is known to keep the limits at any rate
+_MOST_REQUESTS = 3000  # of a probe, where requests are so short that it would take more to last
 _FINE = 0.02  # bracket of the finalists
 
 
@@ -95,7 +96,7 @@ class Explorer:
         rate = self._prober(Setting()).saturated_rate()
         if self._limits.ttft_s < inf:
             lasting = ceil(2 * LEAST_SPANS * self._limits.ttft_s * rate)
-            self._num_requests = min(max(self._num_requests, lasting), len(self._load.workload.requests))
+            self._num_requests = max(self._num_requests, min(lasting, _MOST_REQUESTS))
         return rate
 
     def refine(self, one: Explored) -> Explored:

@@ -96,7 +96,7 @@ class Found:
     def gain(self) -> float | None:
         """The chosen rate by that of the measured settings, both found in the same way."""
         if self.is_real and Setting() in self.confirmed:
-            return self.confirmed[self.chosen.setting].estimate / self.confirmed[Setting()].estimate
+            return self.confirmed[self.chosen.setting].limit / self.confirmed[Setting()].limit
         simulated = {one.setting: one.estimate for one in self.explored}
         measured = simulated.get(Setting(), 0.0)
         return simulated[self.chosen.setting] / measured if measured else None
@@ -238,7 +238,7 @@ class Tuner:
         for setting, one in self._confirmer.confirmed.items():
             best = one.settled.best
             if best is not None:
-                found.append(Contender(setting, best.rate if one.is_certified else one.estimate, best))
+                found.append(Contender(setting, best.rate if one.is_certified else one.limit, best))
         return [one for one in found if one.setting not in self._confirmer.broken] or found
 
     def _is_certified(self, setting: Setting) -> bool:
