@@ -127,8 +127,10 @@ def test_a_rate_that_passed_while_settings_were_ranked_is_none_once_less_has_fai
     assert before.rate.passed > 9.0
     assert one.final is not None
     refuted = min(probe.rate for probe in one.final.probes if probe.verdict is Verdict.FAIL)
-    assert one.settled.failed == one.limit == refuted
-    assert one.settled.passed < refuted
+    assert one.settled.failed == one.limit <= refuted < before.rate.passed
+    # By its figures alone a lower rate kept the limits: that is what there is to tell, and no certificate.
+    assert 0 < one.settled.passed < refuted
+    assert not one.is_certified
 
 
 def test_an_engine_that_breaks_before_it_is_certified_is_told_and_keeps_what_was_measured() -> None:

@@ -13,7 +13,7 @@ from noria.config.errors import NoriaError
 from noria.tuning.bias import Bias, shifted
 from noria.tuning.explore import Explored
 from noria.tuning.max_rate import Ended, MaxRate, SearchOptions, conclude, find_max_rate, monotone_margins
-from noria.tuning.probe import LEAST_TO_JUDGE, CertainProber, Prober, ProbeResult
+from noria.tuning.probe import LEAST_TO_JUDGE, CertainProber, Prober, ProbeResult, judged_by_figures
 from noria.tuning.same_engine import OtherEngine
 from noria.tuning.setting import Setting
 
@@ -48,15 +48,15 @@ class Confirmed:
 
     @property
     def settled(self) -> MaxRate:
-        """What all probes say. passed: a certified rate; where there is none, one that settings were ranked by and that
-        nothing has refuted since."""
+        """What all probes say. passed: a certified rate; where there is none, one that kept the limits by its figures
+        and that nothing has refuted."""
         if self.final is None:
             return self.rate
         final = self.final.probes
         if self.is_certified:
             above = [one for one in _failures(self.rate.probes) if one.rate > self.final.passed]
             return conclude([*final, *above], self.final.ended)
-        return conclude([*self.rate.probes, *_failures(final)], self.final.ended)
+        return conclude([*self.rate.probes, *map(judged_by_figures, final)], self.final.ended)
 
     @property
     def limit(self) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from noria.bench.certificate import GROWTH, Verdict, judge, minimum_count, spent
@@ -57,6 +57,20 @@ class ProbeResult:
     def binding(self) -> str:
         """Which limit that is."""
         return max(self.margins, key=lambda name: self.margins[name])
+
+
+def judged_by_figures(found: ProbeResult) -> ProbeResult:
+    """A verdict where none was certain: good enough to rank by, no promise.
+
+    What ended before a queue could grow, or while one grew, stays open: such figures are good at any rate.
+    """
+    if found.verdict is not Verdict.UNDECIDED or found.num_requests < LEAST_TO_JUDGE:
+        return found
+    if found.margin <= 0 and not found.is_settled:
+        return found
+    verdict = Verdict.PASS if found.margin <= 0 else Verdict.FAIL
+    note = "; ".join(filter(None, ("by its figures alone", found.note)))
+    return replace(found, verdict=verdict, note=note)
 
 
 class Prober(Protocol):

@@ -22,7 +22,7 @@ from noria.config.benching import TargetOptions
 from noria.tuning.figures import measure
 from noria.tuning.limits import Evidence, Limits, evidence
 from noria.tuning.load import TunedLoad, begin_s, least_s
-from noria.tuning.probe import LEAST_TO_JUDGE, Certifier, Prober, ProbeResult
+from noria.tuning.probe import Certifier, Prober, ProbeResult, judged_by_figures
 
 _SAMPLE_EVERY_S = 0.5
 _LEAST_FOR_HOPE = 60  # requests after which it is asked whether a verdict may come at all
@@ -177,21 +177,10 @@ def _lag_note(outcomes: list[Outcome]) -> str:
 
 
 class Screened:
-    """Judges by the figures alone where certainty would take too long: good enough to rank by, no promise.
-
-    What ended before a queue could grow, or while one grew, stays open: such figures are good at any rate.
-    """
+    """Judges by the figures alone where certainty would take too long: good enough to rank by, no promise."""
 
     def __init__(self, prober: Prober) -> None:
         self._prober = prober
 
     def probe(self, rate: float) -> ProbeResult:
-        found = self._prober.probe(rate)
-        if found.verdict is not Verdict.UNDECIDED or found.num_requests < LEAST_TO_JUDGE:
-            return found
-        if found.margin <= 0 and not found.is_settled:
-            return found
-        verdict = Verdict.PASS if found.margin <= 0 else Verdict.FAIL
-        return replace(
-            found, verdict=verdict, note="; ".join(filter(None, ("by its figures alone", found.note)))
-        )
+        return judged_by_figures(self._prober.probe(rate))
