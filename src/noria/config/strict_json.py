@@ -70,8 +70,8 @@ def _read(hint: Any, raw: Any, where: str, problems: list[str]) -> Any:
         if raw is None:
             return None
         [hint] = [one for one in get_args(hint) if one is not type(None)]
-    if is_dataclass(hint):
-        return _read_record(hint, raw, where, problems)  # type: ignore[arg-type]
+    if isinstance(hint, type) and is_dataclass(hint):
+        return _read_record(hint, raw, where, problems)
     if get_origin(hint) is not None:  # Mapping[str, ...]
         return _read_mapping(get_args(hint)[1], raw, where, problems)
     return raw if hint is Any else _read_plain(hint, raw, where, problems)
