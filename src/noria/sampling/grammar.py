@@ -13,7 +13,7 @@ KINDS = {
     "regex": "a regular expression that the whole output matches",
     "choice": "a list of strings, in JSON, of which the output is one",
     "lark": "a grammar in llguidance's dialect of Lark",
-    "structural_tag": "free text with marked parts that follow schemas of their own, in JSON",
+    "structural_tag": "a structural tag: a tree of formats, or free text with parts that follow schemas, in JSON",
 }
 
 

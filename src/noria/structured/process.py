@@ -21,7 +21,7 @@ from noria.structured.faults import GrammarFault
 from noria.structured.mask_memory import MaskMemory
 from noria.structured.matchers import Matchers
 from noria.structured.vetting import Vetting
-from noria.structured.vocabulary import build_vocabulary
+from noria.structured.vocabulary import build_vocabulary, special_texts
 from noria.tokenize.tokenizer import build_tokenizer
 
 _NUM_THREADS = 3
@@ -79,8 +79,11 @@ def _answer_all(matchers: Matchers, channel: wire.Channel, memory: MaskMemory) -
         channel.send(matchers.fill(asked, memory))
 
 
-def _vocabulary(setup: wire.Setup) -> LLTokenizer:
-    return build_vocabulary(build_tokenizer(setup.tokenizer), setup.vocab_size, setup.eos_token_ids)
+def _vocabulary(setup: wire.Setup) -> tuple[LLTokenizer, dict[str, int]]:
+    """And the special tokens that may stand within an output, by their text."""
+    tokenizer = build_tokenizer(setup.tokenizer)
+    vocabulary = build_vocabulary(tokenizer, setup.vocab_size, setup.eos_token_ids)
+    return vocabulary, special_texts(tokenizer, setup.vocab_size, setup.eos_token_ids)
 
 
 def serve(control: wire.Channel, steps: wire.Channel, vocabulary: LLTokenizer, masks: io.FileIO) -> None:
@@ -106,13 +109,13 @@ def main(arguments: list[str]) -> None:
     kinds = (wire.Command, wire.Fill, wire.Vet)
     control, steps, vetting = (wire.Channel(end, kind) for end, kind in zip(ends, kinds, strict=True))
     try:
-        vocabulary = _vocabulary(control.receive())
+        vocabulary, special = _vocabulary(control.receive())
         gc.freeze()  # what lives as long as the process is not looked through again and again
         if os.fork() == 0:  # before there are threads
             control.close_here()
             steps.close_here()
             os.close(masks)
-            Vetting(vocabulary, vetting).serve()
+            Vetting(vocabulary, vetting, special).serve()
         vetting.close_here()
         serve(control, steps, vocabulary, io.FileIO(masks, "r+"))
     except (EOFError, OSError):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
+from typing import Any
 
 from noria.sampling.grammar import Marker, Prologue
 
-_SPACE = r"/[\x20\x0A\x0D\x09]{1,20}/"
+_SPACES = r"[\x20\x0A\x0D\x09]{1,20}"
+_SPACE = f"/{_SPACES}/"
 _ANSWER = "answer"
 
 
@@ -15,6 +18,41 @@ def with_prologue(source: str, prologue: Prologue) -> str:
     first, *others = json.loads(source)["grammars"] if source.startswith("{") else [{"lark_grammar": source}]
     head = {"lark_grammar": _head(prologue)}
     return json.dumps({"grammars": [head, {**first, "name": _ANSWER}, *others]})
+
+
+def tree_with_prologue(tree: Any, prologue: Prologue) -> Any:
+    """tree: the formats of a structural tag. Its text may be free, so the two are told apart by how they begin."""
+    thought = [{"type": "any_text"}, _node(prologue.end)]
+    begin = prologue.begin
+    if begin is None:
+        return {"type": "sequence", "elements": [*thought, tree]}
+    if begin.token_id is not None:
+        opening = [{"type": "optional", "content": {"type": "regex", "pattern": _SPACES}}, _node(begin)]
+    else:
+        escaped = re.sub(r"[^\w<>]", lambda found: f"\\x{{{ord(found[0]):x}}}", begin.text)
+        opening = [{"type": "regex", "pattern": rf"({_SPACES})?{escaped}"}]
+        tree = _beginning_not(tree, rf"({_SPACES})?{escaped}")
+    first = {"type": "optional", "content": {"type": "sequence", "elements": [*opening, *thought]}}
+    return {"type": "sequence", "elements": [first, tree]}
+
+
+def _beginning_not(tree: Any, pattern: str) -> Any:
+    """The same formats, whose free text at the beginning, if there is any, does not begin like that."""
+    if not isinstance(tree, dict):
+        return tree
+    parts = tree.get("elements")
+    if isinstance(parts, list) and tree.get("type") in ("sequence", "or"):
+        last = 1 if tree["type"] == "sequence" else len(parts)
+        return {**tree, "elements": [*(_beginning_not(one, pattern) for one in parts[:last]), *parts[last:]]}
+    if (own := tree.get("begins_not")) is not None:
+        pattern = f"({own}|{pattern})"
+    return {**tree, "begins_not": pattern}
+
+
+def _node(marker: Marker) -> dict[str, Any]:
+    if marker.token_id is not None:
+        return {"type": "token", "token": marker.token_id}
+    return {"type": "const_string", "value": marker.text}
 
 
 def _head(prologue: Prologue) -> str:

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from llguidance import LLMatcher, LLParserLimits, LLTokenizer, StructTag
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from noria.sampling.grammar import Prologue
 from noria.structured.faults import GrammarFault
-from noria.structured.prologues import with_prologue
+from noria.structured.prologues import tree_with_prologue, with_prologue
 from noria.structured.repeats import check_lark, check_regex, check_schema
+from noria.structured.tag_tree import TagTree
 
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
 
 MAX_TEXT = 1 << 20  # characters of a grammar
+STRUCTURAL_TAG = "structural_tag"
 _MAX_WORDS = 300  # characters of what is told of a fault
 
 # Between the parts of a JSON text: enough for indentation, and no room for a model that loses itself in spaces.
 _JSON_OPTIONS: JsonCompileOptions = {"whitespace_pattern": r"[\x20\x0A\x0D\x09]{1,20}"}
+_NO_TOKENS: Mapping[str, int] = MappingProxyType({})
 _LIMITS = LLParserLimits(max_lexer_states=50_000, verbose_errors=False)
 
 
@@ -33,11 +39,17 @@ def compile_grammar(vocabulary: LLTokenizer, source: str) -> LLMatcher:
     return matcher
 
 
-def source_of(kind: str, text: str, prologue: Prologue | None = None) -> str:
-    """A grammar in llguidance's words. kind, text, prologue: as in sampling.grammar. Raises GrammarFault."""
+def source_of(
+    kind: str, text: str, prologue: Prologue | None = None, special: Mapping[str, int] = _NO_TOKENS
+) -> str:
+    """A grammar in llguidance's words. kind, text, prologue: as in sampling.grammar. special: ids of the special
+    tokens that an output may hold, by their text. Raises GrammarFault.
+    """
     if len(text) > MAX_TEXT:
         raise GrammarFault(f"it has {len(text)} characters; at most {MAX_TEXT} are read")
     try:
+        if kind == STRUCTURAL_TAG:
+            return _read_structural_tag(text, prologue, special)
         source = _READERS[kind](text)
         return source if prologue is None else with_prologue(source, prologue)
     except (GrammarFault, MemoryError):
@@ -53,6 +65,11 @@ def fault_of(matcher: LLMatcher) -> str:
     if words.startswith("NoExtension"):
         return "it allows no text"
     return words[:_MAX_WORDS]
+
+
+def without_place(words: str) -> str:
+    """What is told of a fault, without where it is and what stands there: for who did not write the grammar."""
+    return re.sub(r"^at \d+\(\d+\): | \d+ \| .*", "", words)
 
 
 def _read_schema(text: str) -> str:
@@ -90,18 +107,28 @@ def _read_lark(text: str) -> str:
     return LLMatcher.grammar_from_lark(text)
 
 
-def _read_structural_tag(text: str) -> str:
-    """Free text, in which a trigger begins a structure: {"structures": [{begin, schema, end}], "triggers": [...]}."""
+def _read_structural_tag(text: str, prologue: Prologue | None, special: Mapping[str, int]) -> str:
+    """{"format": a tree of formats}, or free text, in which a trigger begins a structure: {"structures": [{begin,
+    schema, end}], "triggers": [...]}.
+    """
     asked: Any = json.loads(text)
     asked = asked if isinstance(asked, dict) else {}
+    tree = asked["format"] if "format" in asked else _free_with_structures(asked)
+    if prologue is not None:
+        tree = tree_with_prologue(tree, prologue)
+    return TagTree(special, _JSON_OPTIONS).source(tree)
+
+
+def _free_with_structures(asked: Mapping[str, Any]) -> dict[str, Any]:
     structures: Any = asked.get("structures")
     triggers: Any = asked.get("triggers")
     if not structures or not isinstance(structures, list) or not _are_texts(triggers):
         raise GrammarFault("it needs `structures`, a list of objects, and `triggers`, a list of strings")
-    return StructTag.to_grammar([_structure(one, triggers) for one in structures])
+    tags = [_structure(one, triggers) for one in structures]
+    return {"type": "triggered_tags", "triggers": triggers, "tags": tags}
 
 
-def _structure(asked: Any, triggers: list[str]) -> StructTag:
+def _structure(asked: Any, triggers: list[str]) -> dict[str, Any]:
     if not isinstance(asked, dict) or not _are_texts([asked.get("begin"), asked.get("end")]):
         raise GrammarFault(
             "a structure is an object with the strings `begin` and `end` and an object `schema`"
@@ -109,11 +136,10 @@ def _structure(asked: Any, triggers: list[str]) -> StructTag:
     schema, begin = asked.get("schema"), asked["begin"]
     if not isinstance(schema, dict):
         raise GrammarFault(f"the structure that begins with {begin!r:.100} needs an object `schema`")
-    check_schema(schema)
-    trigger = next((one for one in triggers if one and begin.startswith(one)), None)
-    if trigger is None:
+    if not any(one and begin.startswith(one) for one in triggers):
         raise GrammarFault(f"no trigger begins the structure that begins with {begin!r:.100}")
-    return StructTag(trigger=trigger, begin=begin, grammar=schema, end=asked["end"])
+    content = {"type": "json_schema", "json_schema": schema}
+    return {"type": "tag", "begin": begin, "content": content, "end": asked["end"]}
 
 
 def _are_texts(values: Any) -> bool:
@@ -126,5 +152,4 @@ _READERS = {
     "regex": _read_regex,
     "choice": _read_choice,
     "lark": _read_lark,
-    "structural_tag": _read_structural_tag,
 }

@@ -12,6 +12,7 @@ import selectors
 import signal
 import time
 from collections import deque
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -19,7 +20,7 @@ from llguidance import LLTokenizer
 
 from noria.structured import wire
 from noria.structured.faults import GrammarFault
-from noria.structured.reading import compile_grammar, source_of
+from noria.structured.reading import STRUCTURAL_TAG, compile_grammar, source_of, without_place
 
 CPU_LIMIT_S = 5  # of a processor
 _WALL_LIMIT_S = 120.0  # which it may take to get that much of one
@@ -56,10 +57,13 @@ class _Trial:
 
 
 class Vetting:
-    """Single-threaded, so that it can fork. Tenants take turns."""
+    """Single-threaded, so that it can fork. Tenants take turns. special: as `reading.source_of` takes them."""
 
-    def __init__(self, vocabulary: LLTokenizer, channel: wire.Channel) -> None:
+    def __init__(
+        self, vocabulary: LLTokenizer, channel: wire.Channel, special: Mapping[str, int] | None = None
+    ) -> None:
         self._vocabulary = vocabulary
+        self._special = special or {}
         self._channel = channel
         self._waiting: dict[str, deque[wire.Vet]] = {}  # by tenant, who has waited longest for a turn first
         self._trials: list[_Trial] = []
@@ -115,7 +119,7 @@ class Vetting:
         if pid == 0:
             self._channel.close_here()
             os.close(reads)
-            _try_out(self._vocabulary, vet, writes)
+            _try_out(self._vocabulary, self._special, vet, writes)
         os.close(writes)
         self._trials.append(_Trial(vet, pid, reads, time.monotonic()))
         self._selector.register(reads, selectors.EVENT_READ)
@@ -166,14 +170,14 @@ class Vetting:
         return os.waitpid(trial.pid, 0)[1]
 
 
-def _try_out(vocabulary: LLTokenizer, vet: wire.Vet, writes: int) -> None:
+def _try_out(vocabulary: LLTokenizer, special: Mapping[str, int], vet: wire.Vet, writes: int) -> None:
     """In the new process, which ends here."""
     try:
         os.setpriority(os.PRIO_PROCESS, 0, _NICENESS)
         resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT_S, CPU_LIMIT_S + 1))
         resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY_BYTES, _MEMORY_BYTES))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        content = memoryview(wire.encode(_verdict(vocabulary, vet)))
+        content = memoryview(wire.encode(_verdict(vocabulary, special, vet)))
         while content:
             content = content[os.write(writes, content) :]
         os._exit(0)
@@ -181,10 +185,14 @@ def _try_out(vocabulary: LLTokenizer, vet: wire.Vet, writes: int) -> None:
         os._exit(1)
 
 
-def _verdict(vocabulary: LLTokenizer, vet: wire.Vet) -> wire.Vetted:
+def _verdict(vocabulary: LLTokenizer, special: Mapping[str, int], vet: wire.Vet) -> wire.Vetted:
     try:
-        source = source_of(vet.kind, vet.text, vet.prologue)
-        compile_grammar(vocabulary, source)
+        source = source_of(vet.kind, vet.text, vet.prologue, special)
     except GrammarFault as fault:
         return wire.Vetted(vet.serial, error=str(fault))
+    try:
+        compile_grammar(vocabulary, source)
+    except GrammarFault as fault:
+        told = without_place(str(fault)) if vet.kind == STRUCTURAL_TAG else str(fault)
+        return wire.Vetted(vet.serial, error=told)
     return wire.Vetted(vet.serial, source, is_slow=time.process_time() > _QUICK_S)

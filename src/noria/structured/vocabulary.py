@@ -50,3 +50,9 @@ def build_vocabulary(
         n_vocab=vocab_size,
         eos_token=list(eos_token_ids),
     )
+
+
+def special_texts(tokenizer: Tokenizer, vocab_size: int, eos_token_ids: Sequence[int]) -> dict[str, int]:
+    """Ids of the special tokens that do not end an output, by their text."""
+    within = (i for i in tokenizer.special_ids if i < vocab_size and i not in eos_token_ids)
+    return {text: token_id for token_id in within if (text := tokenizer.token_text(token_id))}
