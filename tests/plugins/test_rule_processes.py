@@ -190,3 +190,18 @@ def test_arguments_that_are_no_json_object_are_refused() -> None:
     for arguments in ([1], {"a": {1, 2}}, "text"):
         with pytest.raises(RequestError, match=r"sampler\.arguments must be a JSON object"):
             Rule("only", arguments)  # type: ignore[arg-type]
+
+
+def test_a_rule_that_is_late_in_three_steps_in_a_row_is_refused_from_then_on(rules: RuleConstraints) -> None:
+    names = ("a", "b", "c")
+    for name in names:
+        rules.prepare([request(name, "troubled", {"how": "loops", "after": 0})]).result()
+    for name in names:
+        assert "longer than 0.5 s" in str(allowed(rules, name))
+    refused = rules.prepare([request("d", "troubled", {"how": "loops", "after": 0})])
+    with pytest.raises(
+        RequestError, match=r"longer than 0\.5 s 3 times in a row, and is not used for the next"
+    ):
+        refused.result()
+    rules.prepare([request("e", "only", {"ids": [7]})]).result()
+    assert allowed(rules, "e") == [7]

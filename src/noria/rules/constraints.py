@@ -5,6 +5,7 @@ Rules that adjust logits are asked after it has: see `adjusted`.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -29,7 +30,8 @@ from noria.rules.messages import (
     Refused,
     framed,
 )
-from noria.rules.process import Lost, Nursery, RuleProcess, exchange
+from noria.rules.process import Late, Lost, Nursery, RuleProcess, exchange
+from noria.rules.quarantine import MAX_LATE, Quarantine
 from noria.rules.table import SAMPLERS
 from noria.sampling.params import SamplingParams
 from noria.sampling.rule import FIELD, Rule
@@ -49,12 +51,14 @@ _NUM_STARTERS = 32  # they wait, so a few slow ones keep nobody else from starti
 
 @dataclass(eq=False)
 class _Running:
-    """A sequence's rule. unsent: ids that joined its output since its process was asked.
+    """A sequence's rule. key: its tenant, and the rule's entry point. unsent: ids that joined its output since its
+    process was asked.
 
     withheld: the tokens that may not end it in its first num_withheld steps.
     """
 
     rule: Rule
+    key: tuple[str, str]
     process: RuleProcess
     methods: tuple[str, ...]
     withheld: np.ndarray
@@ -73,7 +77,8 @@ class _Running:
 class RuleConstraints:
     """A structured.api.Constraints, and the runner's Adjuster.
 
-    limit_s: for all rules of a step together. One that takes longer has its process ended, and its request fails.
+    limit_s: for all rules of a step together. One that takes longer has its process ended, and its request fails; one
+    that does so again and again is refused for a while.
     """
 
     def __init__(self, facts: ModelFacts, limit_s: float) -> None:
@@ -86,6 +91,7 @@ class RuleConstraints:
         self._running: dict[str, _Running] = {}
         self._num_starting = 0
         self._preloaded: set[str] = set()
+        self._quarantine = Quarantine()
 
     def prepare(self, requests: Sequence[EngineRequest]) -> Future[None]:
         """The future raises OverloadError, too, where there would be too many processes."""
@@ -164,6 +170,13 @@ class RuleConstraints:
             raise RequestError(
                 f"there is no decoding rule {rule.name!r:.100}; installed here: {names}", FIELD
             )
+        key = (request.tenant.name, entry.target)
+        if (rest_s := self._quarantine.rest_s(*key)) > 0:
+            raise RequestError(
+                f"the decoding rule {rule.name!r} took longer than {self._limit_s:g} s {MAX_LATE} times in a row, and "
+                f"is not used for the next {math.ceil(rest_s)} s",
+                FIELD,
+            )
         try:
             process = self._nursery.bear()
         except OSError as error:
@@ -182,7 +195,7 @@ class RuleConstraints:
         params = request.params
         assert isinstance(params, SamplingParams), f"{request.request_id} samples nothing, but has a rule"
         ending = np.array(ending_ids(params, self._eos_token_ids), dtype=np.uint32)
-        return _Running(rule, process, methods, ending, params.min_tokens)
+        return _Running(rule, key, process, methods, ending, params.min_tokens)
 
     def _methods_of(self, process: RuleProcess, begin: Begin) -> tuple[str, ...]:
         born = exchange({process: b""}, _START_LIMIT_S)[process]
@@ -203,6 +216,12 @@ class RuleConstraints:
         found = ((one, self._running.get(one)) for one in request_ids)
         return {one: running for one, running in found if running is not None and method in running.methods}
 
+    def _judge(self, asked: Mapping[str, _Running], told: Mapping[RuleProcess, FromChild | Lost]) -> None:
+        """However many of a rule's sequences were late, they have held up one step."""
+        late = {one.key for one in asked.values() if isinstance(told[one.process], Late)}
+        for key in {one.key for one in asked.values()}:
+            (self._quarantine.was_late if key in late else self._quarantine.answered)(*key)
+
     def _ask(
         self, asked: Mapping[str, _Running], method: str, logits: Mapping[str, bytes]
     ) -> tuple[dict[str, bytes], dict[str, str]]:
@@ -213,6 +232,7 @@ class RuleConstraints:
             running.unsent.clear()
             frames[running.process] = framed(question)
         told = exchange(frames, self._limit_s)
+        self._judge(asked, told)
         size = 4 * (num_words(self._vocab_size) if method == ALLOWED else self._vocab_size)
         answers: dict[str, bytes] = {}
         failures: dict[str, str] = {}

@@ -30,6 +30,10 @@ class Lost(Exception):
     """A process that ended, did not answer in time, or answered with what is no answer; in words."""
 
 
+class Late(Lost):
+    """It has not answered in time."""
+
+
 @dataclass(eq=False)
 class RuleProcess:
     """line: to the child. pid: None until it is born."""
@@ -133,7 +137,7 @@ def exchange(questions: Mapping[RuleProcess, bytes], limit_s: float) -> dict[Rul
         while len(answers) < len(questions) and (left_s := end_s - time.monotonic()) > 0:
             for key, events in selector.select(left_s):
                 _move(key.data, events, unsent, answers, selector)
-    late = Lost(f"it took longer than {limit_s:g} s")
+    late = Late(f"it took longer than {limit_s:g} s")
     return {process: answers.get(process, late) for process in questions}
 
 
