@@ -4,6 +4,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import httpx
 import pytest
 
 import noria
@@ -69,6 +70,20 @@ def test_browsers_find_the_dashboard_at_the_root_and_other_clients_a_server_that
 def test_the_version_is_that_of_the_code_that_runs(server: Server) -> None:
     assert server.get("/version").json() == {"version": noria.__version__}
     assert server.get("/openapi.json").json()["info"]["version"] == noria.__version__
+
+
+@pytest.mark.parametrize(
+    "path", ["/health", "/ready", "/ping", "/version", "/metrics", "/load", "/server_info", "/v1/models",
+             "/v1/models/wheel", "/v1/models/none", "/debug/timeline"]
+)  # fmt: skip
+def test_head_says_what_get_says_without_its_content(server: Server, path: str) -> None:
+    with httpx.Client(base_url=server.url) as client:
+        head, whole = client.head(path), client.get(path)
+    assert (head.status_code, head.headers["content-type"] if whole.content else None) == (
+        whole.status_code,
+        whole.headers["content-type"] if whole.content else None,
+    )
+    assert head.content == b""
 
 
 def test_what_a_measurement_belongs_to_is_told() -> None:

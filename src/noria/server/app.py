@@ -54,7 +54,7 @@ from noria.server.pooling_routes import pooling_routes
 from noria.server.process_metrics import ProcessMetrics
 from noria.server.served import ServedModel
 from noria.server.service import Service
-from noria.server.system_routes import debug_routes, model_routes, probe_routes
+from noria.server.system_routes import debug_routes, model_routes, probe_routes, with_heads
 from noria.server.tokenization_routes import BODIES as TOKENIZATION_BODIES
 from noria.server.tokenization_routes import tokenization_routes
 
@@ -123,13 +123,13 @@ def create_app(
     doorway = None if sight is None else Doorway(admission, keys, gate, http_metrics, sight)
     app.state.switchboard = Switchboard(gate, bridge, limits, served, doorway)
     exposition = Exposition(*totals, ProcessMetrics(fleet.pids, fleet.process), refresh=refresh)
-    app.include_router(probe_routes(watch, gate, exposition))
-    app.include_router(model_routes(served))
-    app.include_router(debug_routes(timeline))
+    app.include_router(with_heads(probe_routes(watch, gate, exposition)))
+    app.include_router(with_heads(model_routes(served)))
+    app.include_router(with_heads(debug_routes(timeline)))
     app.include_router(generation_routes(service))
     app.include_router(pooling_routes(service))
-    app.include_router(tokenization_routes(service))
-    app.include_router(control_routes(bridge, fleet.peers))
+    app.include_router(with_heads(tokenization_routes(service)))
+    app.include_router(with_heads(control_routes(bridge, fleet.peers)))
     app.include_router(dashboard_routes(client, served, gate))
     _answer_errors(app)
     _report(app, options, client, admission, http_metrics)

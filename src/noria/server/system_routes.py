@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 from fastapi import APIRouter, Response
+from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse
 
@@ -28,12 +29,10 @@ def probe_routes(watch: Watch, gate: Gate, exposition: Exposition) -> APIRouter:
     """Open without a key, and answered while the server drains."""
     routes = APIRouter(tags=["server"], default_response_class=Response)
 
-    @routes.head("/health", include_in_schema=False)
     @routes.get("/health", summary="200 while the engine lives", responses=_PROBE_RESPONSES)
     async def health() -> Response:
         return Response(status_code=200 if watch.is_alive() else 503)
 
-    @routes.head("/ready", include_in_schema=False)
     @routes.get("/ready", summary="200 while new work is taken", responses=_PROBE_RESPONSES)
     async def ready() -> Response:
         return Response(status_code=200 if watch.is_ready() and not gate.is_draining else 503)
@@ -42,7 +41,6 @@ def probe_routes(watch: Watch, gate: Gate, exposition: Exposition) -> APIRouter:
     async def ping() -> Response:
         return _json({}, 200 if watch.is_alive() else 503)
 
-    @routes.head("/version", include_in_schema=False)
     @routes.get("/version", summary="Version of the server", response_class=JSONResponse)
     async def server_version() -> Response:
         return _json({"version": __version__})
@@ -50,7 +48,14 @@ def probe_routes(watch: Watch, gate: Gate, exposition: Exposition) -> APIRouter:
     routes.add_api_route(
         "/metrics", exposition.answer, summary="Prometheus metrics", response_class=PlainTextResponse
     )
-    routes.add_api_route("/metrics", exposition.answer, methods=["HEAD"], include_in_schema=False)
+    return routes
+
+
+def with_heads(routes: APIRouter) -> APIRouter:
+    """The same, which answer HEAD by what they say to GET, without its content."""
+    for route in list(routes.routes):
+        if isinstance(route, APIRoute) and route.methods == {"GET"}:
+            routes.add_api_route(route.path, route.endpoint, methods=["HEAD"], include_in_schema=False)
     return routes
 
 
