@@ -111,6 +111,11 @@ ROOMS = {
             "regex",
         ),  # where it is installed, inside the function that compiles a checkpoint's patterns
     ),
+    "chats": Row(
+        "what a chat's tools and reasoning ask of prompt, sampler and reader, whoever holds the chat",
+        may=(_CONFIG, *_PARAMS, "noria.parsers", "noria.tokenize"),
+        outside=STANDARD_LIBRARY,
+    ),
     "server": Row(
         "tested with a fake engine",
         may=(
@@ -123,6 +128,7 @@ ROOMS = {
             *_PLAIN_CORE,
             _CONFIG,
             "noria.tokenize",
+            "noria.chats",
             "noria.parsers",
             *_PARAMS,
         ),
@@ -148,6 +154,7 @@ ROOMS = {
             "noria.core.acceptance",
             _CONFIG,
             "noria.tokenize",
+            "noria.chats",
             "noria.parsers",
             *_PARAMS,
         ),

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from noria.chats.tools import ChatTools
     from noria.config.errors import ConfigError, EngineError, ModelError, NoriaError, RequestError
     from noria.offline.llm import LLM
     from noria.offline.outputs import CompletionOutput, RequestOutput
@@ -17,6 +18,7 @@ __version__ = "0.1.0"
 # Imported when first used: `import noria` is quick, and needs no torch.
 _HOMES = {
     "LLM": "noria.offline.llm",
+    "ChatTools": "noria.chats.tools",
     "CompletionOutput": "noria.offline.outputs",
     "RequestOutput": "noria.offline.outputs",
     "SamplingParams": "noria.sampling.params",
@@ -30,6 +32,7 @@ _HOMES = {
 
 __all__ = [
     "LLM",
+    "ChatTools",
     "CompletionOutput",
     "ConfigError",
     "EngineError",

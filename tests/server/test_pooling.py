@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from noria.config.abilities import Abilities, Task
-from noria.config.errors import OverloadError, Refusal
+from noria.config.errors import OverloadError, Refusal, RequestError
 from noria.config.pooling import Pooling, PoolingParams
 from noria.core.outputs import Delta, FinishReason
 from noria.tokenize.chat_template import ChatOptions
@@ -178,6 +178,33 @@ def test_a_model_that_generates_nothing_says_so(path: str) -> None:
 
 def test_the_list_of_models_tells_the_tasks(reader: Server) -> None:
     assert reader.get("/v1/models").json()["data"][0]["tasks"] == [task.value for task in Task]
+
+
+class WithoutTemplate:
+    """The tokenizer of a model that has no chat template."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(tokenizer(), name)
+
+    def encode_chat(self, *arguments: Any) -> list[int]:
+        raise RequestError("the model has no chat template; start with --chat-template FILE", "messages")
+
+
+def test_a_chat_with_a_model_that_answers_none_is_told_so_and_not_of_its_template() -> None:
+    untold = replace(served_model(abilities=Abilities((Task.EMBED,))), tokenizer=WithoutTemplate())
+    with serving(FakeEngine(), model=untold) as server:
+        for path, body in {
+            "/v1/chat/completions": {"messages": [{"role": "user", "content": "a"}]},
+            "/v1/responses": {"input": "a"},
+            "/v1/messages": {
+                "model": "wheel",
+                "messages": [{"role": "user", "content": "a"}],
+                "max_tokens": 5,
+            },
+            "/v1/messages/count_tokens": {"model": "wheel", "messages": [{"role": "user", "content": "a"}]},
+        }.items():
+            error = server.post(path, **body).json()["error"]
+            assert error["message"] == "this model does not generate; its tasks are: embed", path
 
 
 def test_cached_tokens_are_told_where_the_server_is_asked_to() -> None:

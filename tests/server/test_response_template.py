@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from noria.chats.formats import Formats
 from noria.config.errors import ConfigError
 from noria.config.tokenizer import TokenizerSpec
 from noria.config.tools import ToolOptions
-from noria.server.formats import Formats
 from noria.tokenize.tokenizer import Tokenizer, build_tokenizer
 from support_server import FakeEngine, Server, says, served_model, serving
 from support_tools import CALLS, PROTOCOLS, THINKING_TEMPLATE

@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass, field
 
 from noria.cli.loading import load, sampling_params
+from noria.cli.showing import Shown
 from noria.config.errors import RequestError
 from noria.config.generating import ChatCommandOptions
 from noria.offline.llm import LLM
@@ -30,10 +31,10 @@ class Conversation:
     def say(self, text: str) -> bool:
         """Answer to a message, printed as it comes. A message that is refused is forgotten: returns False."""
         self.messages.append({"role": "user", "content": text})
-        answer = ""
+        answer, shown = "", Shown()
         try:
             for news in self.llm.stream_chat(self.messages, self.params):
-                print(news.text, end="", flush=True)
+                print(shown.add(news), end="", flush=True)
                 answer += news.text
                 if news.output.error is not None:
                     raise RequestError(news.output.error)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from noria.cli.loading import load, sampling_params
+from noria.cli.showing import Shown
 from noria.config.errors import ConfigError, RequestError
 from noria.config.generating import GenerateOptions
 from noria.offline.job import News
@@ -53,9 +54,9 @@ def _lines(stream: Any) -> list[str]:
 
 def _print_stream(llm: LLM, prompts: Sequence[str], params: SamplingParams, options: GenerateOptions) -> bool:
     """Write the one output as it comes. Returns whether it failed."""
-    error = None
+    error, shown = None, Shown()
     for news in _news(llm, prompts[0], params, options):
-        print(news.text, end="", flush=True)
+        print(shown.add(news), end="", flush=True)
         error = news.output.error
     print()
     if error is not None:
@@ -106,6 +107,7 @@ def _as_json(prompt: str, result: RequestOutput) -> str:
 def _output_as_json(output: CompletionOutput) -> dict[str, Any]:
     return {
         "text": output.text,
+        **({} if output.reasoning is None else {"reasoning": output.reasoning}),
         "token_ids": output.token_ids,
         "finish_reason": output.finish_reason,
         "stop_reason": output.stop_reason,

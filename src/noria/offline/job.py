@@ -13,6 +13,8 @@ from noria.engine.client import EngineClient
 from noria.engine.messages import GenerateRequest, expand_choices
 from noria.offline.outputs import CompletionOutput, RequestOutput
 from noria.offline.prompts import Prompt
+from noria.parsers.parts import Part, text_of
+from noria.parsers.reply import AnswerReader
 from noria.sampling.params import SamplingParams
 from noria.tokenize.output import OutputStream
 from noria.tokenize.tokenizer import Tokenizer
@@ -20,12 +22,17 @@ from noria.tokenize.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What a step brought for one output. text: now certain; num_tokens: new ones."""
+    """What a step brought for one output. parts: of it that are now certain; num_tokens: new ones."""
 
     request: RequestOutput
     output: CompletionOutput
-    text: str
+    parts: tuple[Part, ...]
     num_tokens: int
+
+    @property
+    def text(self) -> str:
+        """For the user."""
+        return text_of(self.parts)
 
 
 @dataclass(slots=True)
@@ -33,6 +40,7 @@ class _Running:
     request: RequestOutput
     output: CompletionOutput
     stream: OutputStream
+    reader: AnswerReader
 
 
 class Job:
@@ -56,7 +64,8 @@ class Job:
             request = _blank_request(f"offline-{next(self._names)}", prompt, asked)
             choices = expand_choices(request.request_id, prompt.token_ids, asked, self._random)
             for choice, output in zip(choices, request.outputs, strict=True):
-                running[choice.request_id] = _Running(request, output, OutputStream(self._tokenizer, asked))
+                stream = OutputStream(self._tokenizer, asked, prompt.reading.shown_ids)
+                running[choice.request_id] = _Running(request, output, stream, prompt.reading.reader())
             sequences += choices
             self.requests.append(request)
         self._client.submit(sequences, self._news.put).result()
@@ -77,8 +86,11 @@ class Job:
 
     def _absorb(self, delta: Delta, running: _Running) -> News:
         request, output, stream = running.request, running.output, running.stream
+        is_over = stream.is_finished
         piece = stream.feed(delta.token_ids, delta.stop_token_id, delta.finish is not None)
-        output.text += piece.text
+        parts = () if is_over else running.reader.feed(piece.text, piece.text_offsets, stream.is_finished)
+        for part in parts:
+            output.add(part)
         output.token_ids += delta.token_ids[: piece.num_tokens]
         if output.logprobs is not None:
             output.logprobs += delta.logprobs[: piece.num_tokens]
@@ -92,7 +104,7 @@ class Job:
             output.finish_reason = FinishReason.STOP.value if stream.stopped else delta.finish.value
             output.stop_reason = stream.stop_reason
             output.error = delta.error
-        return News(request, output, piece.text, piece.num_tokens)
+        return News(request, output, parts, piece.num_tokens)
 
 
 def _blank_request(request_id: str, prompt: Prompt, params: SamplingParams) -> RequestOutput:

@@ -5,19 +5,27 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from noria import __version__
+from noria.chats.formats import Formats
+from noria.chats.planning import Answers, check_answers, plan_chat
+from noria.chats.tool_use import NO_TOOLS
+from noria.chats.tools import ToolsType, tools_of
+from noria.config.abilities import Task
 from noria.config.asked import EngineOptions
+from noria.config.offline import OfflineOptions
 from noria.config.operating_point import over_operating_point
 from noria.config.parse import build, given_by_mapping
 from noria.config.point_in_force import point_in_force
 from noria.config.report import notices
 from noria.config.resolved import Resolved
 from noria.config.settle_abilities import settle_abilities
+from noria.config.tools import ToolOptions
 from noria.core.acceptance import max_known_tokens
 from noria.engine.build import load_engine, start_engine
 from noria.engine.fingerprint import model_identity
@@ -59,7 +67,8 @@ class LLM:
     """A model, its tokenizer and a running engine.
 
     model: a path to a GGUF file or a safetensors directory, a hub id, or None for the embedded default model.
-    settings: as flags of `noria serve` spell them, with underscores (max_model_len=4096, kv_cache_memory="1GiB").
+    settings: as flags of `noria serve` spell them, with underscores (max_model_len=4096, kv_cache_memory="1GiB",
+    tool_call_parser="hermes").
     show_progress: a bar while weights load.
 
         from noria import LLM, SamplingParams
@@ -74,17 +83,18 @@ class LLM:
         self, model: str | PathLike[str] | None = None, *, show_progress: bool = True, **settings: Any
     ) -> None:
         given = settings if model is None else {**settings, "model": str(model)}
-        read = given_by_mapping(EngineOptions, given)
-        self._start(build(EngineOptions, over_operating_point(EngineOptions, read)), show_progress)
+        read = given_by_mapping(OfflineOptions, given)
+        options = build(OfflineOptions, over_operating_point(OfflineOptions, read))
+        self._start(options.engine, options.tools, show_progress)
 
     @classmethod
     def from_options(cls, options: EngineOptions, show_progress: bool = True) -> LLM:
         """An LLM of options that were read already."""
         llm = cls.__new__(cls)
-        llm._start(options, show_progress)
+        llm._start(options, ToolOptions(), show_progress)
         return llm
 
-    def _start(self, options: EngineOptions, show_progress: bool) -> None:
+    def _start(self, options: EngineOptions, tools: ToolOptions, show_progress: bool) -> None:
         opened = open_model(options.model)
         if in_force := point_in_force(options):
             warning = in_force.warning_here(model_identity(opened), __version__)
@@ -92,6 +102,7 @@ class LLM:
         abilities = settle_abilities(opened.checkpoint.config, options.pooling)
         self.name = opened.name
         self.tokenizer: Tokenizer = build_tokenizer(opened.tokenizer)
+        self._formats = Formats.of(tools, self.tokenizer)
         self.generation_defaults = opened.generation_defaults
         with bytes_progress("Loading weights", is_shown=show_progress) as progress:
             loaded = load_engine(opened, options, _tell, progress)
@@ -124,23 +135,34 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         options: ChatOptions | None = None,
         show_progress: bool = True,
+        tools: ToolsType | None = None,
     ) -> list[RequestOutput]:
-        """As generate, for one conversation or several (lists of {"role", "content"})."""
-        read = each(as_conversations(messages), lambda conversation: self._read_chat(conversation, options))
-        return self._run(read, params_for(sampling_params, len(read), self.default_params), show_progress)
+        """As generate, for one conversation or several (lists of {"role", "content"}).
+
+        tools: what all of them may call, as the server takes tools; ChatTools says how. Reasoning and calls are told
+        apart from the text as the server does.
+        """
+        conversations = as_conversations(messages)
+        asked = params_for(sampling_params, len(conversations), self.default_params)
+        pairs = list(zip(conversations, asked, strict=True))
+        planned = each(pairs, lambda pair: self._read_chat(*pair, options, tools))
+        return self._run([prompt for prompt, _ in planned], [params for _, params in planned], show_progress)
 
     def stream(self, prompt: PromptType, sampling_params: SamplingParams | None = None) -> Iterator[News]:
         """The outputs of one prompt as they come. Leaving the iteration early cancels what still runs."""
-        return self._stream(read_prompt(prompt, self.tokenizer), sampling_params)
+        [asked] = params_for(sampling_params, 1, self.default_params)
+        return self._stream(read_prompt(prompt, self.tokenizer), asked)
 
     def stream_chat(
         self,
         conversation: Conversation,
         sampling_params: SamplingParams | None = None,
         options: ChatOptions | None = None,
+        tools: ToolsType | None = None,
     ) -> Iterator[News]:
         """As stream, for one conversation."""
-        return self._stream(self._read_chat(conversation, options), sampling_params)
+        [asked] = params_for(sampling_params, 1, self.default_params)
+        return self._stream(*self._read_chat(conversation, asked, options, tools))
 
     def embed(
         self,
@@ -200,9 +222,25 @@ class LLM:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _read_chat(self, conversation: Conversation, options: ChatOptions | None) -> Prompt:
+    def _read_chat(
+        self,
+        conversation: Conversation,
+        params: SamplingParams,
+        options: ChatOptions | None,
+        tools: ToolsType | None,
+    ) -> tuple[Prompt, SamplingParams]:
+        self._reader.abilities.need(Task.GENERATE)
+        use = NO_TOOLS if tools is None else tools_of(tools)
+        answers = Answers(use)
+        check_answers(answers, self._formats)
+        if use.shown:
+            options = replace(options or ChatOptions(), tools=[tool.definition for tool in use.shown])
         text = self.tokenizer.render_chat(conversation, options)
-        return Prompt(text, tuple(self.tokenizer.encode(text, add_special_tokens=False)))
+        rendered = tuple(self.tokenizer.encode(text, add_special_tokens=False))
+        planned = plan_chat(rendered, params, answers, self._formats, self.tokenizer)
+        if planned.prompt != rendered:  # reasoning that the template had begun is ended
+            text = self.tokenizer.decode(planned.prompt, skip_special_tokens=False)
+        return Prompt(text, planned.prompt, planned.reading), planned.params
 
     def _job(self, prompts: Sequence[Prompt], params: Sequence[SamplingParams]) -> Job:
         vocab_size = self.resolved.config.model.vocab_size
@@ -229,8 +267,8 @@ class LLM:
             job.cancel()
         return job.requests
 
-    def _stream(self, prompt: Prompt, params: SamplingParams | None) -> Iterator[News]:
-        job = self._job([prompt], params_for(params, 1, self.default_params))
+    def _stream(self, prompt: Prompt, params: SamplingParams) -> Iterator[News]:
+        job = self._job([prompt], [params])
         try:
             yield from job.news()
         finally:

@@ -8,6 +8,7 @@ from numbers import Integral
 from typing import Any, TypeVar, cast
 
 from noria.config.errors import RequestError
+from noria.parsers.reading import PLAIN_READING, Reading
 from noria.sampling.params import SamplingParams
 from noria.tokenize.tokenizer import Tokenizer
 
@@ -21,8 +22,11 @@ Read = TypeVar("Read")
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
+    """reading: how its answers are read."""
+
     text: str | None
     token_ids: tuple[int, ...]
+    reading: Reading = PLAIN_READING
 
 
 def as_list(prompts: PromptType | Sequence[PromptType]) -> list[PromptType]:

@@ -6,12 +6,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from noria.parsers.bodies import json_calls
-from noria.parsers.formats import ToolFormat
-
-# An answer of nothing but calls is this text; see required_schema.
-REQUIRED_FORMAT = ToolFormat(json_calls, bare="[")
-
 _COMPOSED = frozenset(
     ("$ref", "anyOf", "oneOf", "allOf", "patternProperties")
 )  # what is named may be elsewhere

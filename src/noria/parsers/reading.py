@@ -6,8 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from noria.parsers.forced import REQUIRED_FORMAT
-from noria.parsers.formats import ReasoningFormat, ToolFormat
+from noria.parsers.formats import REQUIRED_FORMAT, ReasoningFormat, ToolFormat
 from noria.parsers.reasoning import Place, ReasoningReader
 from noria.parsers.reply import AnswerReader, NamedCallReader, PlainReader, ReplyReader, TextReader
 from noria.parsers.sink import CallSink, MakeId

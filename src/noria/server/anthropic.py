@@ -6,10 +6,11 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
+from noria.chats.planning import Answers
+from noria.chats.tools import message_tools
 from noria.sampling.params import SamplingParams
 from noria.server.answer import answer
 from noria.server.chat_options import template_variables
-from noria.server.chat_reading import Answers
 from noria.server.chat_turn import Chat, begin_chat, encode_chat
 from noria.server.common_fields import check_shared, reply_head
 from noria.server.encoders.anthropic import AnthropicEncoder
@@ -18,7 +19,6 @@ from noria.server.protocol.anthropic_messages import chat_messages
 from noria.server.protocol.body import read_body
 from noria.server.protocol.sampling import sampling_params
 from noria.server.protocol.structured import grammar_of
-from noria.server.protocol.tools import message_tools
 from noria.server.service import Service
 from noria.tokenize.chat_template import ChatOptions
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
+from noria.chats.planning import Answers
+from noria.chats.tools import chat_tools
 from noria.sampling.params import SamplingParams
 from noria.server.answer import answer
 from noria.server.chat_options import chat_options
-from noria.server.chat_reading import Answers
 from noria.server.chat_turn import Chat, begin_chat
 from noria.server.common_fields import check_common, reply_head, reply_over
 from noria.server.encoders.chat import ChatEncoder, ChatWords
@@ -18,7 +19,6 @@ from noria.server.protocol.chat import ChatCompletionRequest
 from noria.server.protocol.messages import final_assistant_text, template_messages
 from noria.server.protocol.sampling import sampling_params
 from noria.server.protocol.structured import grammar_of
-from noria.server.protocol.tools import chat_tools
 from noria.server.service import Service
 from noria.server.turn import Turn
 

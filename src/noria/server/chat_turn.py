@@ -8,9 +8,10 @@ from typing import Any
 
 from starlette.requests import Request
 
+from noria.chats.planning import PLAIN_ANSWERS, Answers, check_answers, plan_chat
+from noria.config.abilities import Task
 from noria.config.errors import RequestError
 from noria.sampling.params import SamplingParams
-from noria.server.chat_reading import PLAIN_ANSWERS, Answers, check_answers, plan_chat
 from noria.server.errors import ApiError
 from noria.server.protocol.fields import SharedFields
 from noria.server.protocol.prompts import Truncation
@@ -41,7 +42,8 @@ class Chat:
 
 
 async def encode_chat(service: Service, chat: Chat) -> tuple[int, ...]:
-    """The prompt's token ids. Raises ApiError, or RequestError as the template does."""
+    """The prompt's token ids. Raises ApiError, RequestError as the template does or where the model answers none."""
+    service.served.abilities.need(Task.GENERATE)
     try:
         shown = [tool.definition for tool in chat.answers.tools.shown]
         options = replace(chat.options, tools=shown or None)

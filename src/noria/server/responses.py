@@ -7,10 +7,11 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from noria.chats.planning import Answers
+from noria.chats.tools import response_tools
 from noria.sampling.params import SamplingParams
 from noria.server.answer import answer
 from noria.server.chat_options import template_variables
-from noria.server.chat_reading import Answers
 from noria.server.chat_turn import Chat, begin_chat
 from noria.server.common_fields import check_shared, reply_head
 from noria.server.encoders.reply import Reply, ReplyOptions
@@ -21,7 +22,6 @@ from noria.server.protocol.response_input import input_messages
 from noria.server.protocol.responses import ResponsesRequest, check_fields
 from noria.server.protocol.sampling import sampling_params
 from noria.server.protocol.structured import grammar_of
-from noria.server.protocol.tools import response_tools
 from noria.server.service import Service
 from noria.tokenize.chat_template import ChatOptions
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from noria.chats.formats import UNKNOWN_FORMATS, Formats
 from noria.config.abilities import Abilities
 from noria.config.errors import ConfigError, RequestError
 from noria.config.tools import ToolOptions
 from noria.sampling.defaults import RECOMMENDABLE, params_over_defaults
 from noria.server.errors import model_not_found
-from noria.server.formats import UNKNOWN_FORMATS, Formats
 from noria.tokenize.tokenizer import Tokenizer
 
 

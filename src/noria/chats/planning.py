@@ -7,6 +7,10 @@ import string
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from noria.chats.formats import Formats
+from noria.chats.strict import with_strict_calls
+from noria.chats.tool_use import NO_TOOLS, Choice, ToolUse
+from noria.config.errors import RequestError
 from noria.parsers.forced import named_schema, required_schema
 from noria.parsers.formats import ReasoningFormat
 from noria.parsers.reading import Calls, Reading
@@ -16,9 +20,6 @@ from noria.parsers.sink import MakeId
 from noria.parsers.template import ResponseTemplate, text_behind
 from noria.sampling.grammar import Grammar, Marker, Prologue
 from noria.sampling.params import SamplingParams
-from noria.server.errors import ApiError
-from noria.server.formats import Formats
-from noria.server.tool_use import NO_TOOLS, Choice, ToolUse
 from noria.tokenize.tokenizer import Tokenizer
 
 _TAIL = 32  # tokens of a prompt in which its last marker would be
@@ -52,15 +53,15 @@ class PlannedChat:
 
 
 def check_answers(answers: Answers, formats: Formats) -> None:
-    """Raises ApiError for what this server or its model cannot do."""
+    """Raises RequestError for what this server or its model cannot do."""
     if answers.tools.shown and answers.tools.choice is Choice.AUTO and not formats.allows_auto:
-        raise ApiError(
+        raise RequestError(
             "tool_choice of auto is switched off here (--no-enable-auto-tool-choice); it may be none, required, or "
             "name a function",
             param="tool_choice",
         )
     if answers.thinking_token_budget is not None and formats.reasoning is None:
-        raise ApiError(
+        raise RequestError(
             "a budget for reasoning needs a model whose reasoning this server can tell apart (see --reasoning-parser)",
             param="thinking_token_budget",
         )
@@ -69,13 +70,14 @@ def check_answers(answers: Answers, formats: Formats) -> None:
 def plan_chat(
     prompt: Sequence[int], params: SamplingParams, answers: Answers, formats: Formats, tokenizer: Tokenizer
 ) -> PlannedChat:
-    """prompt: as the chat template made it. Raises ApiError as check_answers, RequestError for a bad schema."""
+    """prompt: as the chat template made it. Raises RequestError as check_answers, RequestError for a bad schema."""
     tools, reasoning = answers.tools, formats.reasoning
     place = _place(prompt, reasoning, tokenizer)
     if tools.is_forced and place is Place.REASONING and reasoning is not None:
         # An answer that is calls alone has no room for reasoning: what the template began is ended.
         prompt = [*prompt, *tokenizer.encode(f"{reasoning.end}\n\n", add_special_tokens=False)]
         place = Place.ANSWER
+    params = with_strict_calls(params, tools, formats.tools)
     if not tools.is_forced and params.grammar is not None and reasoning is not None:
         params = replace(params, grammar=_behind(params.grammar, reasoning, place, formats))
     if formats.template is not None and not tools.is_forced:

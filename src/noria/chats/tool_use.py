@@ -17,11 +17,15 @@ class Choice(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """parameters: JSON schema of its arguments. definition: as chat templates take it."""
+    """parameters: JSON schema of its arguments. definition: as chat templates take it.
+
+    is_strict: a call of it follows the schema even where the model need not call.
+    """
 
     name: str
     parameters: Mapping[str, Any]
     definition: Mapping[str, Any]
+    is_strict: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,11 @@ class ToolUse:
     def schemas(self) -> dict[str, Mapping[str, Any]]:
         """By name, of the arguments."""
         return {tool.name: tool.parameters for tool in self.tools}
+
+    @property
+    def strict_schemas(self) -> dict[str, Mapping[str, Any] | None]:
+        """By name, of the arguments; None for a tool that takes whatever the model writes."""
+        return {tool.name: tool.parameters if tool.is_strict else None for tool in self.tools}
 
 
 NO_TOOLS = ToolUse()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from noria.server.errors import ApiError
-from noria.server.tool_use import NO_TOOLS, Choice, Tool, ToolUse
+from noria.chats.tool_use import NO_TOOLS, Choice, Tool, ToolUse
+from noria.config.errors import RequestError
 
 logger = logging.getLogger("noria.server")
 
@@ -16,6 +16,30 @@ MAX_TOOLS = 1024
 _MAX_NAME = 256  # characters
 _CHOICES = {choice.value: choice for choice in (Choice.NONE, Choice.AUTO, Choice.REQUIRED)}
 _MESSAGES_CHOICES = {"none": Choice.NONE, "auto": Choice.AUTO, "any": Choice.REQUIRED, "tool": Choice.NAMED}
+
+
+@dataclass(frozen=True, slots=True)
+class ChatTools:
+    """Tools, and the choice among them, in the words of Chat Completions.
+
+    tools: of {"type": "function", "function": {"name", "description", "parameters", "strict"}}. choice: auto, none,
+    required, or {"type": "function", "function": {"name"}}. is_parallel: an answer may make several calls.
+    """
+
+    tools: Sequence[Mapping[str, Any]]
+    choice: str | Mapping[str, Any] | None = None
+    is_parallel: bool = True
+
+
+ToolsType = Sequence[Mapping[str, Any]] | ChatTools  # several, of which the model is free to call any
+
+
+def tools_of(tools: ToolsType) -> ToolUse:
+    """Raises RequestError for tools that are none, and a choice that cannot be obeyed."""
+    asked = tools if isinstance(tools, ChatTools) else ChatTools(tools)
+    if isinstance(asked.tools, (str, bytes, Mapping)) or not isinstance(asked.tools, Sequence):
+        raise _fault(f"tools must be a list, got {type(asked.tools).__name__}")
+    return chat_tools(asked.tools, asked.choice, asked.is_parallel)
 
 
 def chat_tools(tools: Any, choice: Any, parallel: bool | None) -> ToolUse:
@@ -32,13 +56,15 @@ def response_tools(tools: Any, choice: Any, parallel: bool | None) -> ToolUse:
 
 
 def message_tools(tools: Any, choice: Any) -> ToolUse:
-    """Of Messages: {"name", "description", "input_schema"}."""
+    """Of Messages: {"name", "description", "input_schema", "strict"}."""
     found = [_of_messages(tool, f"tools[{i}]") for i, tool in enumerate(_listed(tools))]
     choice = {} if choice is None else choice
     stated = choice.get("type", "auto")
     kind = _MESSAGES_CHOICES.get(stated) if isinstance(stated, str) else None
     if kind is None:
-        raise ApiError(f"tool_choice.type must be one of {', '.join(_MESSAGES_CHOICES)}", param="tool_choice")
+        raise RequestError(
+            f"tool_choice.type must be one of {', '.join(_MESSAGES_CHOICES)}", param="tool_choice"
+        )
     is_parallel = choice.get("disable_parallel_tool_use") is not True
     named = _name(choice, "tool_choice") if kind is Choice.NAMED else None
     return _checked(ToolUse(_distinct(found), kind, named, is_parallel), is_stated=kind is not Choice.AUTO)
@@ -92,15 +118,19 @@ def _tool(stated: Mapping[str, Any], schema: str, where: str) -> Tool:
         raise _fault(f"{where}.{schema} must be an object, a JSON schema")
     if not isinstance(stated.get("description"), (str, type(None))):
         raise _fault(f"{where}.description must be a string")
+    if not isinstance(stated.get("strict"), (bool, type(None))):
+        raise _fault(f"{where}.strict must be true or false")
     parameters = parameters or {"type": "object", "properties": {}}
     function = {"name": name, "description": stated.get("description") or "", "parameters": parameters}
-    return Tool(name, parameters, {"type": "function", "function": function})
+    return Tool(name, parameters, {"type": "function", "function": function}, stated.get("strict") is True)
 
 
 def _name(stated: Mapping[str, Any], where: str) -> str:
     name = stated.get("name")
     if not isinstance(name, str) or not 0 < len(name) <= _MAX_NAME:
-        raise ApiError(f"{where}.name must have 1 to {_MAX_NAME} characters", param=where.partition("[")[0])
+        raise RequestError(
+            f"{where}.name must have 1 to {_MAX_NAME} characters", param=where.partition("[")[0]
+        )
     return name
 
 
@@ -119,14 +149,16 @@ def _chosen(tools: list[Tool], choice: Any, parallel: bool | None, function_of: 
         return _checked(use, is_stated=False)
     if isinstance(choice, str):
         if choice not in _CHOICES:
-            raise ApiError(
+            raise RequestError(
                 f"tool_choice must be one of {', '.join(_CHOICES)}, or name a function", param="tool_choice"
             )
         return _checked(replace(use, choice=_CHOICES[choice]), is_stated=True)
+    if not isinstance(choice, Mapping):
+        raise RequestError("tool_choice must be a string or an object", param="tool_choice")
     if choice.get("type") == "allowed_tools":
         return _checked(_allowed(use, choice, function_of), is_stated=True)
     if choice.get("type") != "function":
-        raise ApiError("tool_choice must be of the type function or allowed_tools", param="tool_choice")
+        raise RequestError("tool_choice must be of the type function or allowed_tools", param="tool_choice")
     named = _name(function_of(choice), "tool_choice")
     return _checked(replace(use, choice=Choice.NAMED, named=named), is_stated=True)
 
@@ -137,18 +169,20 @@ def _allowed(use: ToolUse, choice: Mapping[str, Any], function_of: Any) -> ToolU
     tools = stated.get("tools") if isinstance(stated, Mapping) else None
     mode = _CHOICES.get(str(stated.get("mode"))) if isinstance(stated, Mapping) else None
     if not isinstance(tools, list) or mode not in (Choice.AUTO, Choice.REQUIRED):
-        raise ApiError("tool_choice must have a mode, auto or required, and tools", param="tool_choice")
+        raise RequestError("tool_choice must have a mode, auto or required, and tools", param="tool_choice")
     names = [_name(function_of(tool) if isinstance(tool, dict) else {}, "tool_choice") for tool in tools]
     unknown = sorted(set(names) - use.schemas.keys())
     if unknown:
-        raise ApiError(f"tool_choice allows {unknown[0]!r:.100}, which is not in tools", param="tool_choice")
+        raise RequestError(
+            f"tool_choice allows {unknown[0]!r:.100}, which is not in tools", param="tool_choice"
+        )
     return replace(use, tools=tuple(tool for tool in use.tools if tool.name in names), choice=mode)
 
 
 def _named_within(stated: Mapping[str, Any], member: str) -> Mapping[str, Any]:
     inner = stated.get(member)
     if not isinstance(inner, Mapping):
-        raise ApiError(f"tool_choice.{member} must be an object with a name", param="tool_choice")
+        raise RequestError(f"tool_choice.{member} must be an object with a name", param="tool_choice")
     return inner
 
 
@@ -156,12 +190,14 @@ def _checked(use: ToolUse, is_stated: bool) -> ToolUse:
     """is_stated: the request says something of its choice."""
     if not use.tools:
         if is_stated and use.choice is not Choice.NONE:
-            raise ApiError("When using `tool_choice`, `tools` must be set.", param="tool_choice")
+            raise RequestError("When using `tool_choice`, `tools` must be set.", param="tool_choice")
         return NO_TOOLS
     if use.named is not None and use.named not in use.schemas:
-        raise ApiError(f"tool_choice names {use.named!r:.100}, which is not in tools", param="tool_choice")
+        raise RequestError(
+            f"tool_choice names {use.named!r:.100}, which is not in tools", param="tool_choice"
+        )
     return use
 
 
-def _fault(message: str) -> ApiError:
-    return ApiError(message, param="tools")
+def _fault(message: str) -> RequestError:
+    return RequestError(message, param="tools")

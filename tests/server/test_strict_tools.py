@@ -1,0 +1,133 @@
+"""What `strict` on a tool asks of the engine, in three protocols, where a model is free to call."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from support_server import Server
+from support_tools import CALLS, CHAT_TOOLS, PROTOCOLS, THINKING_TEMPLATE, TWO_CALLS, writing
+
+BY_PROTOCOL = pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=PROTOCOLS)
+
+
+def with_strict(tools: list[dict[str, Any]], strict: Any, place: int = 0) -> list[dict[str, Any]]:
+    """The tools, one of which is strict."""
+    made = json.loads(json.dumps(tools))
+    (made[place].get("function") or made[place])["strict"] = strict
+    return made
+
+
+def grammar_of(server: Server) -> Any:
+    return server.engine.submitted[-1].params.grammar
+
+
+def schemas_of(grammar: Any) -> dict[str, Any]:
+    """By name, of the arguments: what stands between a name and a schema is not looked at."""
+    found: dict[str, Any] = {}
+
+    def look(node: Any) -> None:
+        if isinstance(node, dict):
+            parts = node.get("elements") or []
+            if len(parts) == 3 and parts[-1].get("type") == "json_schema":
+                found[parts[0]["value"]] = parts[-1]["json_schema"]
+            for value in node.values():
+                look(value)
+        elif isinstance(node, list):
+            for value in node:
+                look(value)
+
+    look(json.loads(grammar.text))
+    return found
+
+
+@BY_PROTOCOL
+def test_a_strict_tool_puts_calls_under_a_grammar_and_they_are_read_as_ever(protocol: Any) -> None:
+    with writing(TWO_CALLS) as server:
+        for ask in (protocol.ask, protocol.stream):
+            said = ask(server, tools=with_strict(protocol.tools, True))
+            assert (said.text, said.parsed, said.finish) == ("I look.", CALLS, protocol.finishes[1])
+            grammar = grammar_of(server)
+            assert (grammar.kind, grammar.field, grammar.prologue) == ("structural_tag", "tools", None)
+            schemas = schemas_of(grammar)
+            assert schemas["get_weather"]["required"] == ["city"]
+            assert schemas["get_weather"]["additionalProperties"] is False
+            assert schemas["now"]["additionalProperties"] is True  # it is not strict
+
+
+@BY_PROTOCOL
+@pytest.mark.parametrize("strict", [False, None])
+def test_without_a_strict_tool_nothing_is_held_to_anything(protocol: Any, strict: Any) -> None:
+    with writing(TWO_CALLS) as server:
+        protocol.ask(server, tools=with_strict(protocol.tools, strict))
+        assert grammar_of(server) is None
+
+
+def test_a_forced_call_is_under_the_grammar_that_it_always_is() -> None:
+    with writing("{}") as server:
+        server.chat(tools=with_strict(CHAT_TOOLS, True), tool_choice="required")
+        assert grammar_of(server).kind == "json_schema"
+        server.chat(tools=with_strict(CHAT_TOOLS, True), tool_choice="none")
+        assert grammar_of(server) is None
+
+
+def test_strict_is_true_or_false() -> None:
+    with writing("Hm.") as server:
+        error = server.chat(tools=with_strict(CHAT_TOOLS, "yes")).json()["error"]
+    assert (error["code"], error["param"]) == (400, "tools")
+    assert error["message"] == "tools[0].function.strict must be true or false"
+
+
+@pytest.mark.parametrize("parser", ["qwen3_coder", "none"])
+def test_a_format_that_no_grammar_writes_is_left_to_the_model(parser: str) -> None:
+    with writing("Hm.", tool_call_parser=parser) as server:
+        assert server.chat(tools=with_strict(CHAT_TOOLS, True)).status_code == 200
+        assert grammar_of(server) is None
+
+
+def test_behind_reasoning_the_grammar_holds_from_its_end() -> None:
+    with writing("Hm.</think>" + TWO_CALLS, THINKING_TEMPLATE) as server:
+        for opens in (True, False):
+            server.chat(tools=with_strict(CHAT_TOOLS, True), chat_template_kwargs={"opens": opens})
+            prologue = grammar_of(server).prologue
+            assert (prologue.begin is None, prologue.end.text) == (opens, "</think>")
+
+
+FORMS = [
+    (
+        "json_schema",
+        {"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "null"}}}},
+    ),
+    ("json_schema", {"response_format": {"type": "json_object"}}),
+    ("regex", {"structured_outputs": {"regex": "[0-9]"}}),
+    ("or", {"structured_outputs": {"choice": ["a", "b"]}}),
+    ("grammar", {"structured_outputs": {"grammar": 'start: "a"'}}),
+    ("any_text", {"response_format": {"type": "structural_tag", "format": {"type": "any_text"}}}),
+]
+
+
+@pytest.mark.parametrize(("kind", "fields"), FORMS)
+def test_beside_a_form_an_answer_is_calls_or_the_form(kind: str, fields: dict[str, Any]) -> None:
+    with writing(TWO_CALLS.partition("\n")[2]) as server:
+        answer = server.chat(tools=CHAT_TOOLS, max_tokens=500, **fields).json()["choices"][0]
+        assert len(answer["message"]["tool_calls"]) == 2
+        grammar = grammar_of(server)
+        calls, form = json.loads(grammar.text)["format"]["elements"]
+    assert grammar.field.startswith(next(iter(fields)))
+    assert (calls["type"], form["type"]) == ("sequence", kind)
+
+
+@pytest.mark.parametrize(
+    ("parser", "fields"),
+    [
+        ("qwen3_coder", FORMS[0][1]),
+        ("llama3_json", FORMS[0][1]),
+        ("hermes", {"structured_outputs": {"json": "{"}}),
+    ],
+)
+def test_what_cannot_stand_beside_calls_stands_alone(parser: str, fields: dict[str, Any]) -> None:
+    with writing("null", tool_call_parser=parser) as server:
+        server.chat(tools=CHAT_TOOLS, **fields)
+        assert grammar_of(server).kind == "json_schema"
