@@ -8,8 +8,9 @@ directory after each load; a run that was cut off goes on where it stopped. --ju
 there, without a server.
 
 The step model of a setting is learnt from its server's run log under other loads, before; what HTTP costs, from the
-instants of client and log under these. Before each held-out load a second or two of a load to learn from show how fast
-the machine is now. Nothing of a held-out load is used to foretell it.
+instants of client and log under these; how fast the machine is, from all steps before a load. Nothing of a held-out
+load is used to foretell it. "In hindsight" is beside it: simulated with the speed that the machine had at each moment
+of the load, so what is left is the fault of the simulation.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import os
 import time
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import uvloop
@@ -28,6 +30,7 @@ from rich.console import Console
 from benchmarks.accuracy.foretelling import foreteller, learnt_file
 from benchmarks.accuracy.judging import judge
 from benchmarks.accuracy.loads import (
+    LEARNT,
     MAX_MODEL_LEN,
     SETTINGS,
     Held,
@@ -35,7 +38,6 @@ from benchmarks.accuracy.loads import (
     learning_plays,
     named_anew,
     play_of,
-    refreshing_play,
 )
 from benchmarks.accuracy.measured import Measured, Server, open_servers, save
 from benchmarks.accuracy.report import markdown, words_of, write_json
@@ -43,6 +45,7 @@ from benchmarks.noria_server import noria_server
 from noria.bench.urgency import become_urgent
 
 _WIDTH = 160
+_WARM_UP_S = 3.0
 _SETTLE_S = 0.3  # between two loads, so that what the first left behind is done
 
 
@@ -69,9 +72,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=45.0, help="of arrivals, each held-out load")
     parser.add_argument(
         "--learn-seconds", type=float, default=60.0, help="of loads to learn from, each server"
-    )
-    parser.add_argument(
-        "--refresh-seconds", type=float, default=2.0, help="of a load before each held-out one"
     )
     parser.add_argument("--points", type=int, default=None, help="only so many of the held-out loads")
     parser.add_argument("--runs", type=int, default=20, help="simulations of each held-out load")
@@ -125,7 +125,7 @@ async def _measure(
     start_s = time.perf_counter()
     for number, held in enumerate(left):
         rate = held.share * foretellers[held.setting].capacity(held.workload)
-        measured_one = await _held_out(servers[held.setting], held, rate, arguments, number)
+        measured_one = await _held_out(servers[held.setting], held, rate, arguments.seconds)
         save(measured_one, held.file(arguments.directory))
         each_s = (time.perf_counter() - start_s) / (number + 1)
         console.print(
@@ -138,24 +138,17 @@ async def _measure(
 
 async def _learn(server: Server, setting: str, seconds: float) -> list[Measured]:
     """First of all what a load at full size takes for the first time, which is not kept."""
-    await server.measure_cut(named_anew(refreshing_play(0, min(3.0, seconds)), "warm-up"))
     max_num_seqs = int(SETTINGS[setting][1])
-    return [
-        await server.measure(named_anew(play, f"learnt {number}"))
-        for number, play in enumerate(learning_plays(seconds, max_num_seqs))
-    ]
+    for play in islice(learning_plays(seconds, max_num_seqs, "warm-up"), len(LEARNT)):
+        await server.measure(replace(play, duration_s=_WARM_UP_S))
+    return [await server.measure(play) for play in learning_plays(seconds, max_num_seqs)]
 
 
-async def _held_out(
-    server: Server, held: Held, rate: float, arguments: argparse.Namespace, number: int
-) -> Measured:
-    refresh = refreshing_play(number, arguments.refresh_seconds)
-    await server.measure_cut(named_anew(refresh, f"refresh {number}"))
-    await asyncio.sleep(_SETTLE_S)
-    play = named_anew(play_of(held.workload, rate, arguments.seconds), str(held))
+async def _held_out(server: Server, held: Held, rate: float, seconds: float) -> Measured:
+    play = named_anew(play_of(held.workload, rate, seconds), str(held))
     measured = await server.measure(play)
     await asyncio.sleep(_SETTLE_S)
-    return replace(measured, rate=rate, seconds=arguments.seconds)
+    return replace(measured, rate=rate, seconds=seconds)
 
 
 if __name__ == "__main__":

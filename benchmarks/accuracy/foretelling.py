@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import random
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,12 +20,15 @@ from noria.capacity.driving import Driver, bench_outcomes
 from noria.capacity.fit import Fit, MeasuredStep, fit_steps
 from noria.capacity.front import Front, Passage, fit_front, passages
 from noria.capacity.measured import measured_steps
+from noria.capacity.noise import Noise, measured_noise
 from noria.capacity.simulate import Deployment, simulate
+from noria.capacity.step_model import Regime, StepModel
 from noria.config.engine import EngineConfig
 from noria.engine.messages import RequestRecord, StepRecord
 from noria.engine.run_log import EndedEntry, EngineEntry, Entry, StepEntry
 
-_FORGET_S = 20.0  # in which what was seen of the machine's speed comes to count a third
+_FORGET_S = 300.0  # in which what was seen of the machine's speed comes to count a third
+_NEAR_S = 1.0  # of an instant: steps that tell how fast the machine was then
 _SATURATING_REQUESTS = 300
 _READ_AT_ONCE = 4096  # steps
 
@@ -108,6 +113,7 @@ class Foreteller:
     fit: Fit
     front: Front
     level: float
+    noise: Callable[[StepModel, int | None, int], Noise] = measured_noise
 
     def words(self) -> str:
         return (
@@ -127,14 +133,30 @@ class Foreteller:
     def outcomes(self, play: Play, seed: int | None, drift: float) -> list[Outcome]:
         """Of a simulation in which steps take exp(drift) times what was learnt."""
         driver = Driver(play, 0, self.front)
-        deployment = Deployment(self.log.config, self.fit.model.times(math.exp(drift)))
+        deployment = Deployment(self.log.config, self.fit.model.times(math.exp(drift)), noise=self.noise)
         found = simulate(deployment, driver.first(), seed=seed, keeps_steps=False, follow_up=driver.follow_up)
         return bench_outcomes(found.outcomes, play.requests, self.front)
+
+    def hindsight(self, measured: Measured) -> Foreteller:
+        """One that knows what nobody could know before: how fast the machine was when, in that load.
+
+        Every step is then as slow as one of the steps that the server made within a second of it; the step model is the
+        likeliest, whatever the seed.
+        """
+        inside = self.log.within(measured.origin_s, measured.end_s)
+        starts_s = self.log.starts_s[inside] - measured.origin_s
+        model = replace(self.fit.model, refits=(), drift=0.0)
+        slowness = np.array([step.seconds / model.seconds(step.features) for step in self.log.steps[inside]])
+        return replace(
+            self,
+            fit=replace(self.fit, model=model),
+            noise=lambda _, seed, replica: SeenSpeed(starts_s, slowness, random.Random(seed)),
+        )
 
     def drift(self, until_s: float) -> float:
         """Logarithm of measured over foretold time, of the steps before that instant; the latest count most."""
         place = int(np.searchsorted(self.log.starts_s, until_s))
-        recent = slice(max(0, place - 2000), place)
+        recent = slice(0, place)
         weights = np.exp((self.log.starts_s[recent] - until_s) / _FORGET_S)
         return _log_ratio(self, recent, weights)
 
@@ -142,6 +164,22 @@ class Foreteller:
         """Of the steps in that time: what nobody could know before."""
         inside = self.log.within(start_s, end_s)
         return _log_ratio(self, inside, np.ones(inside.stop - inside.start))
+
+
+class SeenSpeed:
+    """The noise of a machine whose speed is known. starts_s, slowness: of real steps, in their order."""
+
+    def __init__(self, starts_s: np.ndarray, slowness: np.ndarray, draw: random.Random) -> None:
+        self._starts_s: list[float] = starts_s.tolist()
+        self._slowness: list[float] = slowness.tolist()
+        self._draw = draw
+
+    def factor(self, regime: Regime, now_s: float) -> float:
+        low = bisect_left(self._starts_s, now_s - _NEAR_S)
+        high = bisect_right(self._starts_s, now_s + _NEAR_S)
+        if low == high:  # the server did nothing then: the next step it made, or its last
+            low, high = min(low, len(self._starts_s) - 1), low + 1
+        return self._slowness[self._draw.randrange(low, high)]
 
 
 def _log_ratio(of: Foreteller, chosen: slice, weights: np.ndarray) -> float:

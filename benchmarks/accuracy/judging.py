@@ -16,15 +16,17 @@ from benchmarks.accuracy.loads import SETTINGS, WORKLOADS, Held, play_of
 from benchmarks.accuracy.measured import load
 from noria.capacity.foretold import foretold
 
+_HINDSIGHT_RUNS = 9
 _LIMIT_SHARE = 0.74  # of capacity: limits are what is foretold there, times:
 _LIMIT_FACTORS = {"TTFT P95": 1.5, "TPOT P95": 1.15}
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A held-out load. real, simulated: by figure; the second are those of each simulation. uncorrected: of one without
-    the drift. drift: that was known before; own_drift: that of its own steps, which nobody knew. speed: simulated
-    seconds a second."""
+    """A held-out load. real, simulated: by figure; the second are those of each simulation. in_hindsight: of each
+    simulation of a machine that is as fast at each moment as it turned out to be: what is wrong there is the fault of
+    the simulation, not of the machine. drift: that was known before; own_drift: that of its own steps, which nobody
+    knew. speed: simulated seconds a second."""
 
     held: Held
     rate: float
@@ -32,7 +34,7 @@ class Judged:
     num_bad: int
     real: dict[str, float]
     simulated: dict[str, tuple[float, ...]]
-    uncorrected: dict[str, float]
+    in_hindsight: dict[str, tuple[float, ...]]
     drift: float
     own_drift: float
     speed: float
@@ -42,6 +44,9 @@ class Judged:
 
     def error(self, name: str) -> float:
         return self.middle(name) / self.real[name] - 1
+
+    def error_in_hindsight(self, name: str) -> float:
+        return float(np.median(self.in_hindsight[name])) / self.real[name] - 1
 
     def interval(self, name: str) -> tuple[float, float]:
         found = foretold(self.simulated[name])
@@ -112,6 +117,8 @@ def _judged(by: Foreteller, held: Held, directory: Path, num_runs: int) -> Judge
         simulated_s += max(one.end_s for one in outcomes)
         runs.append(figures(outcomes))
     speed = simulated_s / (time.perf_counter() - start_s)
+    later = by.hindsight(measured)
+    given = [figures(later.outcomes(play, seed, 0.0)) for seed in range(1, _HINDSIGHT_RUNS + 1)]
     return Judged(
         held,
         measured.rate,
@@ -119,7 +126,7 @@ def _judged(by: Foreteller, held: Held, directory: Path, num_runs: int) -> Judge
         sum(not one.is_ok for one in measured.outcomes),
         figures(measured.outcomes),
         {name: tuple(run[name] for run in runs) for name in runs[0]},
-        figures(by.outcomes(play, 0, 0.0)),
+        {name: tuple(run[name] for run in given) for name in given[0]},
         drift,
         by.own_drift(measured.origin_s, measured.end_s),
         speed,

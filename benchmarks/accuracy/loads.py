@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from noria.bench.pieces import Piece
 from noria.bench.play import Play, make_play, num_requests
 from noria.bench.workload import make_workload
 from noria.config.benching import LoadOptions, WorkloadOptions
@@ -38,17 +39,27 @@ WORKLOADS = {
     ),
 }
 
-# What is learnt from: other lengths, other mixes, other seeds, and rates that nobody chose.
-LEARNT = WorkloadOptions(
-    prompt_tokens="4-32*0.6+lognormal:64,0.8,8,400*0.34+200-900*0.06",
-    output_tokens="2-16*0.5+16-96*0.5",
-    prefix_tokens=16,
-    prefix_groups=8,
-    prefix_sharing=0.5,
-    bench_seed=901,
+# What is learnt from: other lengths, other mixes, other seeds, and rates that nobody chose. The two take turns, because
+# what a context costs is told from what a sequence costs only where equally many have long and short ones.
+LEARNT = (
+    WorkloadOptions(
+        prompt_tokens="4-32*0.6+lognormal:64,0.8,8,400*0.34+200-900*0.06",
+        output_tokens="2-16*0.5+16-96*0.5",
+        prefix_tokens=16,
+        prefix_groups=8,
+        prefix_sharing=0.5,
+        bench_seed=901,
+    ),
+    WorkloadOptions(
+        prompt_tokens="4-64",
+        output_tokens="2-16*0.5+16-96*0.5",
+        prefix_tokens=600,
+        prefix_groups=6,
+        prefix_sharing=1.0,
+        bench_seed=951,
+    ),
 )
-LEVELS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)  # requests at once
-_REFRESHING = LoadOptions(max_concurrency=12, duration=1.0)
+LEVELS = (48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1)  # requests at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,32 +99,34 @@ def saturating_play(workload: str, num_seqs: int, count: int) -> Play:
     return _play(options, LoadOptions(max_concurrency=2 * num_seqs, requests=count))
 
 
-def learning_plays(seconds: float, num_seqs: int) -> Iterator[Play]:
-    """So many seconds in all, of closed loops from one request at once to more than run."""
+def learning_plays(seconds: float, num_seqs: int, name: str = "learnt") -> Iterator[Play]:
+    """So many seconds in all, of closed loops from more requests than run to one at once. Beginnings that prompts share
+    are the same under all names, so they are computed once.
+    """
     levels = [level for level in LEVELS if level <= 1.5 * num_seqs]
     weights = [1 + level**0.5 for level in levels]
     for number, (level, weight) in enumerate(zip(levels, weights, strict=True)):
-        options = replace(LEARNT, bench_seed=LEARNT.bench_seed + number)
-        load = LoadOptions(max_concurrency=level, duration=seconds * weight / sum(weights))
-        yield _play(options, load)
+        load = LoadOptions(max_concurrency=level, duration=seconds * weight / sum(weights) / len(LEARNT))
+        for options in LEARNT:
+            play = _play(replace(options, bench_seed=options.bench_seed + number), load)
+            yield named_anew(play, f"{name} {number}", f"shared {options.bench_seed}")
 
 
-def refreshing_play(number: int, seconds: float) -> Play:
-    """A moment of a load to learn from, to see how fast the machine is now."""
-    options = replace(LEARNT, bench_seed=LEARNT.bench_seed + 100 + number)
-    return _play(options, replace(_REFRESHING, duration=seconds))
+def named_anew(play: Play, name: str, shared: str | None = None) -> Play:
+    """The same lengths and instants with other tokens, so that no prompt is in a prefix cache from before.
 
-
-def named_anew(play: Play, name: str) -> Play:
-    """The same lengths and instants with other tokens, so that no prompt is in a prefix cache from before."""
+    shared: name of the beginnings that several prompts have, if it is to be another one.
+    """
+    shared = name if shared is None else shared
     requests = tuple(
-        replace(
-            request,
-            pieces=tuple(replace(piece, name=f"{name} {piece.name}") for piece in request.pieces),
-        )
+        replace(request, pieces=tuple(_named_anew(piece, name, shared) for piece in request.pieces))
         for request in play.requests
     )
     return replace(play, requests=requests)
+
+
+def _named_anew(piece: Piece, name: str, shared: str) -> Piece:
+    return replace(piece, name=f"{shared if piece.name.startswith('group ') else name} {piece.name}")
 
 
 def _play(options: WorkloadOptions, load: LoadOptions) -> Play:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,19 +44,7 @@ class Server:
 
     async def measure(self, play: Play) -> Measured:
         """Until all is answered."""
-        return await self._run(play, lambda _: None)
-
-    async def measure_cut(self, play: Play) -> Measured:
-        """Until nothing more is sent; what is under way then is cut."""
-
-        def look(generator: Generator) -> None:
-            if play.duration_s is not None and generator.now_s >= play.duration_s:
-                generator.stop()
-
-        return await self._run(play, look)
-
-    async def _run(self, play: Play, look: Callable[[Generator], None]) -> Measured:
-        generator = Generator(self._target, play, _ANSWER_LIMIT_S, look)
+        generator = Generator(self._target, play, _ANSWER_LIMIT_S)
         outcomes = await generator.run()
         return Measured(self.log, generator.origin_s, tuple(outcomes))
 

@@ -37,13 +37,15 @@ def _overall(verdict: Verdict) -> Iterator[str]:
     """Each figure over all loads, beside what two measurements of one load differ by."""
     differences = spreads(verdict.points)
     heads = ("figure", "error, mean of sizes", "median", "worst", "bias", "goal", "within goal")
-    yield _row([*heads, "real within interval", "two real runs differ by"])
-    yield _row(["---"] * (len(heads) + 2))
+    more = ("real within interval", "two real runs differ by", "error in hindsight", "its bias")
+    yield _row([*heads, *more])
+    yield _row(["---"] * (len(heads) + len(more)))
     for name, goal in GOALS.items():
         errors = np.array([one.error(name) for one in verdict.points])
         sizes = np.abs(errors)
         covered = np.mean([one.is_covered(name) for one in verdict.points])
         spread = differences.get(name)
+        later = np.array([one.error_in_hindsight(name) for one in verdict.points])
         yield _row(
             [
                 name,
@@ -55,6 +57,8 @@ def _overall(verdict: Verdict) -> Iterator[str]:
                 f"{np.mean(sizes <= goal):.0%}",
                 f"{covered:.0%}",
                 "-" if spread is None else f"{spread:.1%}",
+                f"{np.abs(later).mean():.1%}",
+                f"{later.mean():+.1%}",
             ]
         )
     yield ""
@@ -63,8 +67,16 @@ def _overall(verdict: Verdict) -> Iterator[str]:
     yield (
         f"Simulated at {np.median(speeds):.0f} times real time (median). Steps of a load took "
         f"{np.mean(drifts):.1%} more or less than what the steps before it foretold (mean of sizes, worst "
-        f"{max(drifts):.1%})."
+        f"{max(drifts):.1%}); by workload {', '.join(_drifts(verdict.points))}."
     )
+
+
+def _drifts(points: Sequence[Judged]) -> Iterator[str]:
+    """What the machine's drift does not explain if it is the same for all: the step model's own error."""
+    for workload in dict.fromkeys(one.held.workload for one in points):
+        found = np.array([one.own_drift - one.drift for one in points if one.held.workload == workload])
+        error = found.std(ddof=1) / len(found) ** 0.5 if len(found) > 1 else float("nan")
+        yield f"{workload} {found.mean():+.1%} +- {error:.1%}"
 
 
 def spreads(points: Sequence[Judged]) -> dict[str, float]:

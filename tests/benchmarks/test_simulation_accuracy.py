@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 from benchmarks.accuracy.figures import GOALS, growing, highest_rate, margin
+from benchmarks.accuracy.foretelling import SeenSpeed
 from benchmarks.accuracy.judging import Judged, Verdict, highest_of, regret
 from benchmarks.accuracy.loads import (
     REPEATED,
@@ -17,10 +19,13 @@ from benchmarks.accuracy.loads import (
     WORKLOADS,
     Held,
     held_out,
+    learning_plays,
     named_anew,
     play_of,
 )
 from benchmarks.accuracy.report import markdown, spreads
+
+from noria.capacity.step_model import Regime
 
 
 def judged(held: Held, real: Callable[[float], float], simulated: Callable[[float], float]) -> Judged:
@@ -35,7 +40,7 @@ def judged(held: Held, real: Callable[[float], float], simulated: Callable[[floa
         simulated={
             name: tuple(simulated(rate) * (1 + 0.01 * place) for place in (-1, 0, 1)) for name in GOALS
         },
-        uncorrected=dict.fromkeys(GOALS, simulated(rate)),
+        in_hindsight=dict.fromkeys(GOALS, (simulated(rate),)),
         drift=0.0,
         own_drift=0.01,
         speed=300.0,
@@ -97,3 +102,27 @@ def test_a_table_tells_errors_spreads_rates_and_regret() -> None:
     told = markdown(Verdict(tuple(points), tuple(highest), {"chat": 0.0}))
     assert "| TPOT mean | 4.2%" in told
     assert "300 times real time" in told and "chat, 32 x 512, 95%" in told
+
+
+def test_what_is_learnt_from_has_long_and_short_contexts_with_equally_many_requests() -> None:
+    plays = list(learning_plays(20.0, 32))
+    for short, long in zip(plays[::2], plays[1::2], strict=True):
+        assert short.max_concurrency == long.max_concurrency
+        lengths = [np.mean([one.num_prompt for one in play.requests]) for play in (short, long)]
+        assert lengths[1] > 4 * lengths[0]
+    # The long beginnings are the same everywhere, so that only the first play computes them; nothing else is.
+    begins, rests = [], []
+    for play in plays[1::2]:
+        begins.append({one.pieces[0].name for one in play.requests})
+        rests.append({one.pieces[1].name for one in play.requests})
+    assert set.union(*begins) == begins[0] | begins[1] and len(set.union(*begins)) == 6
+    assert sum(map(len, rests)) == len(set.union(*rests))
+
+
+def test_in_hindsight_a_step_is_as_slow_as_one_that_the_server_made_at_about_that_time() -> None:
+    starts_s = np.array([0.0, 1.0, 2.0, 10.0])
+    noise = SeenSpeed(starts_s, np.array([1.0, 2.0, 3.0, 9.0]), random.Random(0))
+    assert {noise.factor(Regime.DECODE, 0.5) for _ in range(100)} == {1.0, 2.0}
+    assert noise.factor(Regime.DECODE, 9.5) == 9.0
+    assert noise.factor(Regime.DECODE, 5.0) == 9.0  # idle then: as the next one
+    assert noise.factor(Regime.DECODE, 99.0) == 9.0  # after the last

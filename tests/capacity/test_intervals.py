@@ -46,7 +46,7 @@ def steps_of_a_world(draw: random.Random, drift: float, scatter: float) -> list[
 def taken_s(model: StepModel, load: list[StepFeatures], seed: int) -> float:
     """By a simulation of nothing but steps."""
     drawn, noise = model.drawn(seed), MeasuredNoise(model, seed)
-    return sum(drawn.seconds(row) * noise.factor(Regime.of(row)) for row in load)
+    return sum(drawn.seconds(row) * noise.factor(Regime.of(row), 0.0) for row in load)
 
 
 @pytest.mark.parametrize("drift", [0.0, 0.05])

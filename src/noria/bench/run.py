@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -171,9 +172,9 @@ class _Watch:
         self._tell = tell
         self._num_read = 0
         self._counts = {"ok": 0, "bad": 0, "tokens": 0}
-        self._ttfts: list[float] = []
-        self._gaps: list[float] = []
-        self._lags: list[float] = []
+        self._ttfts: deque[float] = deque(maxlen=_RECENT)
+        self._gaps: deque[float] = deque(maxlen=_RECENT)
+        self._lags: deque[float] = deque(maxlen=_RECENT)
 
     def look(self, generator: Generator) -> None:
         self._read(generator.outcomes)
@@ -216,9 +217,8 @@ class _Watch:
             self._lags.append(one.send_lag_s)
             if one.is_ok:
                 self._ttfts.append(one.ttft_slo_s)
-                self._gaps += one.token_gaps_s()
+                self._gaps.extend(one.token_gaps_s())
         self._num_read = len(outcomes)
-        self._gaps = self._gaps[-20 * _RECENT :]
 
     def _news(self, generator: Generator) -> News:
         elapsed_s, certificate = generator.now_s, self.certificate
@@ -244,6 +244,8 @@ class _Watch:
         )
 
 
-def _quantile_ms(values: list[float], quantile: float) -> float | None:
-    recent = values[-20 * _RECENT :]
-    return float(np.quantile(recent, quantile)) * 1e3 if recent else None
+def _quantile_ms(values: Sequence[float], quantile: float) -> float | None:
+    """The nearest of the values. Nothing is sent while it is looked for, and numpy would take milliseconds."""
+    if not values:
+        return None
+    return sorted(values)[min(len(values) - 1, int(quantile * len(values)))] * 1e3

@@ -12,13 +12,13 @@ _RUN = 16  # steps that follow each other as they were measured
 
 
 class Noise(Protocol):
-    def factor(self, regime: Regime) -> float:
-        """What the next step of that regime takes, over what was predicted."""
+    def factor(self, regime: Regime, now_s: float) -> float:
+        """What a step of that regime that begins now takes, over what was predicted."""
         ...
 
 
 class NoNoise:
-    def factor(self, regime: Regime) -> float:
+    def factor(self, regime: Regime, now_s: float) -> float:
         return 1.0
 
 
@@ -34,7 +34,7 @@ class MeasuredNoise:
         self._next = dict.fromkeys(Regime, 0)
         self._left = dict.fromkeys(Regime, 0)
 
-    def factor(self, regime: Regime) -> float:
+    def factor(self, regime: Regime, now_s: float) -> float:
         residuals = self._residuals.get(regime, ())
         if not residuals:
             return 1.0
@@ -45,3 +45,8 @@ class MeasuredNoise:
         self._next[regime] += 1
         self._left[regime] -= 1
         return math.exp(residuals[place])
+
+
+def measured_noise(model: StepModel, seed: int | None, replica: int) -> Noise:
+    """seed: None where nothing is to scatter. Replicas scatter each on its own."""
+    return NoNoise() if seed is None else MeasuredNoise(model, seed * 1009 + replica)

@@ -46,7 +46,8 @@ class SimRunner:
 
     def _take_time(self, work: tuple[Work, ...]) -> None:
         features = features_of(work)
-        self._clock.advance(self._model.seconds(features) * self._noise.factor(Regime.of(features)))
+        factor = self._noise.factor(Regime.of(features), self._clock.now())
+        self._clock.advance(self._model.seconds(features) * factor)
         self.num_steps += 1
         self.num_foreign += not self._model.box.holds(features)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
 from noria.capacity.arrivals import Arrival, Ending
-from noria.capacity.noise import MeasuredNoise, Noise, NoNoise
+from noria.capacity.noise import Noise, measured_noise
 from noria.capacity.replica import Outcome, Replica
 from noria.capacity.routing import FewestRequests, Router
 from noria.capacity.step_model import StepModel
@@ -35,11 +35,12 @@ class SimulatedRun:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """What is simulated. config: of each replica."""
+    """What is simulated. config: of each replica. noise: makes that of a replica, of step model, seed and number."""
 
     config: EngineConfig
     model: StepModel
     num_replicas: int = 1
+    noise: Callable[[StepModel, int | None, int], Noise] = measured_noise
 
 
 FollowUp = Callable[[Outcome], Iterable[Arrival]]
@@ -79,7 +80,14 @@ class _Simulation:
         self._outcomes: list[Outcome] = []
         model = deployment.model if seed is None else deployment.model.drawn(seed)
         self._replicas = [
-            Replica(deployment.config, model, _noise(model, seed, index), self._ended, index, keeps_steps)
+            Replica(
+                deployment.config,
+                model,
+                deployment.noise(model, seed, index),
+                self._ended,
+                index,
+                keeps_steps,
+            )
             for index in range(deployment.num_replicas)
         ]
 
@@ -119,10 +127,6 @@ class _Simulation:
             sum(replica.runner.num_steps for replica in self._replicas),
             sum(replica.runner.num_foreign for replica in self._replicas),
         )
-
-
-def _noise(model: StepModel, seed: int | None, index: int) -> Noise:
-    return NoNoise() if seed is None else MeasuredNoise(model, seed * 1009 + index)
 
 
 def _alone(arrival: Arrival) -> Arrival:
