@@ -15,9 +15,11 @@ from support_ledger_runner import LedgerRunner
 
 def test_levels_rise_to_what_runs_at_once_and_share_the_time() -> None:
     stages = levels(engine_config(max_num_seqs=20), 60.0)
-    assert [stage.num_seqs for stage in stages] == [1, 2, 3, 4, 6, 8, 12, 16, 20]
-    assert abs(sum(stage.seconds for stage in stages) - 60.0) < 1e-9
-    assert [stage.num_seqs for stage in levels(engine_config(max_num_seqs=1), 9.0)] == [1]
+    for is_deep in (False, True):
+        of_a_kind = [stage for stage in stages if stage.is_deep is is_deep]
+        assert [stage.num_seqs for stage in of_a_kind] == [1, 2, 3, 4, 6, 8, 12, 16, 20]
+        assert abs(sum(stage.seconds for stage in of_a_kind) - 30.0) < 1e-9
+    assert [stage.num_seqs for stage in levels(engine_config(max_num_seqs=1), 9.0)] == [1, 1]
 
 
 def test_a_probe_shows_every_kind_of_step_and_leaves_nothing_behind() -> None:
@@ -29,13 +31,21 @@ def test_a_probe_shows_every_kind_of_step_and_leaves_nothing_behind() -> None:
     )
     told: list[float] = []
     try:
-        probe(client, config, [Level(1, 0.2), Level(6, 1.0)], MonotonicClock(), told.append)
+        probe(
+            client,
+            config,
+            [Level(1, 0.2), Level(6, 0.5), Level(6, 0.5, is_deep=True)],
+            MonotonicClock(),
+            told.append,
+        )
         stats = client.stats()
     finally:
         client.shutdown()
     steps = measured_steps(recorder.steps())
     assert {Regime.of(step.features) for step in steps} == set(Regime)
     assert {step.features.num_seqs for step in steps} >= {1, 6}
-    assert max(step.features.decode_context for step in steps) > 500
+    # As many sequences at once have several times the context when they are deep.
+    full = [step.features.decode_context for step in steps if step.features.num_seqs == 6]
+    assert max(full) > 500 and min(full) < max(full) / 4
     assert (stats.num_running, stats.num_waiting, stats.num_blocks_used) == (0, 0, 0)
     assert told == sorted(told) and 0 < told[0] <= told[-1] <= 1
