@@ -24,7 +24,7 @@ class EngineLoop:
     """Turns requests into deltas, a step at a time. Single-threaded: its owner calls everything.
 
     namespace_of: within which a request shares cached prefixes.
-    publish: takes each step's deltas, while the next step computes.
+    publish: takes each step's deltas, before the next one is planned.
     constraints: say which tokens a request may choose; asked while the step computes.
     """
 
@@ -82,14 +82,14 @@ class EngineLoop:
     def step(self) -> None:
         start_s = self.clock.now()
         self._expire(start_s)
+        # The previous step's news: whoever it is for has a processor to itself until this one computes.
+        self._flush()
         plan = self.scheduler.plan(start_s)
         planned_s = self.clock.now()
         if plan.is_empty:
-            self._flush()
             return
         pending = self.runner.launch(plan)
         launched_s = self.clock.now()
-        self._flush()  # the previous step's news goes out while this one computes
         result = self.runner.collect(pending, self.constraints.masks_for(plan))
         self.constraints.accept(result)
         collected_s = self.clock.now()

@@ -34,6 +34,6 @@ def make_loop(
     publish: Callable[[list[Delta]], None],
     constraints: Constraints | None = None,
 ) -> EngineLoop:
-    """publish: takes each step's deltas, while the next step computes. constraints: None refuses what needs them."""
+    """publish: takes each step's deltas, before the next one is planned. constraints: None refuses what needs them."""
     scheduler = make_scheduler(config)
     return EngineLoop(scheduler, runner, clock, recorder, namespaces(config), publish, constraints)

@@ -1,7 +1,7 @@
 """The engine's side of the wire: takes commands from every API process and sends them their news.
 
 Two threads send, and a socket is for one thread: verdicts go out on the thread that takes commands, so that they never
-wait for a step; news goes out on the engine's, while the next step computes.
+wait for a step; news goes out on the engine's, before the next step.
 """
 
 from __future__ import annotations
