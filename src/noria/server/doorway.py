@@ -1,22 +1,24 @@
 """Refusals of the engine's, told by the HTTP protocol itself: nothing is set up for a request that is refused.
 
 Most of what comes under overload is refused, so what that costs decides how much of the machine is left for the rest.
-A plain request is looked at as soon as its body is there: see `Doorway.plain`. All others go on to the app, where
-`admission` refuses them by the same rules.
+A plain request is looked at as soon as its body is there: see `Doorway.plain`. One that came whole, in one piece, is
+not even parsed: see `whole_request`. All others go on to the app, where `admission` refuses them by the same rules.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import orjson
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
-from uvicorn.protocols.utils import get_client_addr, get_path_with_query_string
+from uvicorn.protocols.utils import get_path_with_query_string
 
 from noria.config.errors import OverloadError
+from noria.engine.crowd import Crowd
 from noria.server.access_log import RefusalLines
 from noria.server.admission import MAX_PEEK_BYTES, Admission, Asking
 from noria.server.errors import (
@@ -42,6 +44,7 @@ from noria.server.middleware import (
 )
 from noria.server.protocol.asked import SPELLINGS
 from noria.server.terms import TIMEOUT_HEADER, time_of_header
+from noria.server.whole_request import WholeRequest, whole_request
 
 _TIMEOUT_HEADER = TIMEOUT_HEADER.encode()
 # A request with one of these is not plain: it waits to be asked for its body, says of no length how long it is, or
@@ -80,6 +83,7 @@ class Doorway:
     ) -> None:
         self.gate = gate
         self.lines = RefusalLines()
+        self.refused_s = -math.inf  # when it last did, by time.monotonic
         self._admission = admission
         self._keys = keys
         self._metrics = metrics
@@ -91,23 +95,37 @@ class Doorway:
         """A request that may be refused here: for the engine, with a short body of stated length. None is taken in
         while the server drains.
         """
-        if self.gate.is_draining:
+        if self.gate.is_draining or scope["method"] != "POST":
             return None
-        path = scope["path"]
+        return self._plain(scope["path"], dict(reversed(scope["headers"])))
+
+    def _plain(self, path: str, headers: Mapping[bytes, bytes]) -> Plain | None:
         if self._root_path and path.startswith(f"{self._root_path}/"):
             path = path[len(self._root_path) :]
-        if path not in SPELLINGS or scope["method"] != "POST":
-            return None
-        headers = dict(reversed(scope["headers"]))
-        if not self._not_plain.isdisjoint(headers):
+        if path not in SPELLINGS or not self._not_plain.isdisjoint(headers):
             return None
         if int(headers.get(b"content-length", b"0")) > self._max_body_bytes:
             return None
         return Plain(path, headers, time.monotonic())
 
+    def refuses_any(self) -> bool:
+        """Whether a request can be refused at all."""
+        return self._crowd() is not None
+
+    def answer_to(self, whole: WholeRequest) -> bytes | None:
+        """As `answer` gives it; None if the request is not refused here."""
+        plain = self._plain(whole.path, whole.headers)
+        refusal = None if plain is None else self.refusal(plain, whole.body)
+        if plain is None or refusal is None:
+            return None
+        return self.answer(refusal, plain, len(whole.body))
+
+    def _crowd(self) -> Crowd | None:
+        return None if self.gate.is_draining else self._admission.crowd()
+
     def refusal(self, plain: Plain, body: bytes) -> OverloadError | None:
         """Why it is refused. None for one that is the app's to answer, be it because its key is unknown."""
-        crowd = None if self.gate.is_draining else self._admission.crowd()
+        crowd = self._crowd()
         if crowd is None or not self._is_known(plain):
             return None
         stated = plain.headers.get(_TIMEOUT_HEADER)
@@ -125,6 +143,7 @@ class Doorway:
         body = orjson.dumps(anthropic_error(error) if is_anthropic else openai_error(error))
         name = _request_id(plain)
         also = b"request-id: %b\r\n" % name if is_anthropic else b""
+        self.refused_s = time.monotonic()
         self._metrics.count_rejection(refusal.reason.value)
         self.observe(plain, error.status, num_received, len(body))
         return _ANSWER % (refusal.retry_after_s, len(body), name, also, body)
@@ -152,6 +171,19 @@ def _request_id(plain: Plain) -> bytes:
     return stated if is_request_id(stated.decode("latin-1")) else new_request_id().encode()
 
 
+def whole_answer(answer: bytes, default_headers: Iterable[tuple[bytes, bytes]], keeps_alive: bool) -> bytes:
+    """answer: of a doorway. default_headers: of every answer."""
+    lines = [b"%b: %b\r\n" % header for header in default_headers]
+    if not keeps_alive:
+        lines.append(b"connection: close\r\n")
+    return b"".join((STATUS_LINE[503], *lines, answer))
+
+
+def shown(client: object) -> str:
+    """An address, for the access log."""
+    return f"{client[0]}:{client[1]}" if isinstance(client, tuple) else ""
+
+
 @dataclass(frozen=True, slots=True)
 class _Held:
     """A plain request whose body is not all there yet, and the app that it is for if it is not refused."""
@@ -166,6 +198,27 @@ class GuardedHttpProtocol(BoundedHttpProtocol):
 
     doorway: ClassVar[Doorway]
     held: _Held | None = None
+
+    def data_received(self, data: bytes) -> None:
+        whole = whole_request(data, self.limits) if self._may_refuse_whole() else None
+        answer = None if whole is None else self.doorway.answer_to(whole)
+        if whole is None or answer is None:
+            super().data_received(data)
+            return
+        self._unset_keepalive_if_required()
+        self.num_messages += 1
+        self.is_in_head = False
+        self._refuse(answer, whole.keeps_alive, whole.target.decode("ascii"), "1.1")
+        self.await_more()
+
+    def _may_refuse_whole(self) -> bool:
+        return self._is_between_requests() and self.doorway.refuses_any()
+
+    def _is_between_requests(self) -> bool:
+        """The parser has seen nothing of a request that is not answered."""
+        is_in_none = not self.is_in_head or (self.num_messages == 0 and self.num_unparsed_bytes == 0)
+        is_open = not self.flow.write_paused and not self.transport.is_closing()
+        return is_in_none and not self.is_in_body and self._is_idle() and is_open
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_held(CLIENT_GONE, 0)
@@ -199,7 +252,11 @@ class GuardedHttpProtocol(BoundedHttpProtocol):
             super()._start_asgi_task(held.cycle, _leaving(self.doorway.gate, held.app))
         else:
             self.doorway.gate.leave()
-            self._refuse(held.cycle, self.doorway.answer(refusal, held.plain, len(held.cycle.body)))
+            cycle = held.cycle
+            cycle.response_started = cycle.response_complete = True
+            asked, version = get_path_with_query_string(cycle.scope), cycle.scope["http_version"]
+            answer = self.doorway.answer(refusal, held.plain, len(cycle.body))
+            self._refuse(answer, cycle.keep_alive, asked, version)
 
     def _end_held(self, status: int, num_sent: int) -> None:
         """Of a request whose body will not come: measure it, and let it go."""
@@ -209,17 +266,12 @@ class GuardedHttpProtocol(BoundedHttpProtocol):
         self.doorway.gate.leave()
         self.doorway.observe(held.plain, status, len(held.cycle.body), num_sent)
 
-    def _refuse(self, cycle: RequestResponseCycle, answer: bytes) -> None:
-        lines = [b"%b: %b\r\n" % header for header in self.server_state.default_headers]
-        if not cycle.keep_alive:
-            lines.append(b"connection: close\r\n")
-        self.transport.write(b"".join((STATUS_LINE[503], *lines, answer)))
-        cycle.response_started = cycle.response_complete = True
+    def _refuse(self, answer: bytes, keeps_alive: bool, asked: str, http_version: str) -> None:
+        """asked: path and query, for the access log."""
+        self.transport.write(whole_answer(answer, self.server_state.default_headers, keeps_alive))
         if self.access_log:
-            scope = cycle.scope
-            asked = get_path_with_query_string(scope)
-            self.doorway.lines.add(get_client_addr(scope), asked, scope["http_version"], 503)
-        if not cycle.keep_alive:
+            self.doorway.lines.add(shown(self.client), asked, http_version, 503)
+        if not keeps_alive:
             self.transport.close()
         self.on_response_complete()
 

@@ -29,6 +29,7 @@ class CrowdCells:
     def __init__(self, cells: memoryview) -> None:
         self._version = cells[:1]
         self._numbers = cells[1:].cast("B")
+        self._last: tuple[bytes, Crowd] | None = None  # what was read
 
     def put(self, crowd: Crowd) -> None:
         version = self._version[0]
@@ -47,7 +48,9 @@ class CrowdCells:
                 return None
             content = bytes(self._numbers)
             if version % 2 == 0 and self._version[0] == version:
-                return _crowd(_NUMBERS.unpack(content))
+                if self._last is None or self._last[0] != content:
+                    self._last = (content, _crowd(_NUMBERS.unpack(content)))
+                return self._last[1]
         return None
 
 
