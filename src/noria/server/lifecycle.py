@@ -22,7 +22,8 @@ from noria.server.access_log import PathFilter
 from noria.server.doorway import guarded_http_protocol
 from noria.server.errors import unavailable
 from noria.server.http_protocol import bounded_http_protocol
-from noria.server.sockets import BACKLOG, address_of, check_certificates
+from noria.server.porch import House, Porch
+from noria.server.sockets import address_of, check_certificates
 
 logger = logging.getLogger("noria.server")
 
@@ -50,6 +51,7 @@ class NoriaServer(uvicorn.Server):
         self._on_listening = on_listening
         self._switchboard = app.state.switchboard
         self._options = options
+        self._porches: list[Porch] = []
         self._draining: asyncio.Task[None] | None = None
 
     @contextlib.contextmanager
@@ -70,12 +72,31 @@ class NoriaServer(uvicorn.Server):
             self._draining = asyncio.ensure_future(self._drain())
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        await super().startup([])
+        house = self._house()
         for listener in sockets or ():
+            porch = Porch(listener, house)
+            porch.open()
+            self._porches.append(porch)
             logger.info("listening on %s", address_of(listener, self._options.connections))
         self._on_listening()
 
+    def _house(self) -> House:
+        config, switchboard = self.config, self._switchboard
+
+        def make_protocol() -> asyncio.Protocol:
+            made: Any = config.http_protocol_class
+            protocol: asyncio.Protocol = made(config, self.server_state, self.lifespan.state)
+            return protocol
+
+        is_logged = logging.getLogger("uvicorn.access").hasHandlers()
+        return House(
+            make_protocol, config.ssl, switchboard.doorway, switchboard.limits, self.server_state, is_logged
+        )
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for porch in self._porches:
+            porch.close()
         await super().shutdown(sockets)
         if self._switchboard.doorway is not None:
             self._switchboard.doorway.lines.flush()
@@ -119,7 +140,6 @@ def make_server(
         server_header=False,
         timeout_keep_alive=limits.connection_keep_alive_s,
         timeout_graceful_shutdown=_CLOSING_S,
-        backlog=BACKLOG,
         ssl_certfile=connections.ssl_certfile,
         ssl_keyfile=connections.ssl_keyfile,
         ssl_keyfile_password=connections.ssl_keyfile_password,
