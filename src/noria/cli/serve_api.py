@@ -13,7 +13,7 @@ from typing import Any
 
 import uvloop
 
-from noria.cli.starting import no_collections
+from noria.cli.starting import no_collections, wait_for_processors
 from noria.config.serving import ServeOptions, ServerOptions
 from noria.engine.fingerprint import read_fingerprint
 from noria.engine.messages import EngineFacts
@@ -43,6 +43,7 @@ class ApiProcess:
     def run(self, listener: socket.socket, orders: int) -> int:
         """Serve on a bound socket, shared with the others, until the descriptor `orders` says to end."""
         self._page.put_api_pid(self._slot, os.getpid())
+        wait_for_processors()
         uvloop.run(self._serve(listener, orders))
         return 0
 

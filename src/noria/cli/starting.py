@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 _SWITCH_INTERVAL_S = 0.0002
 
@@ -17,6 +18,17 @@ def share_interpreter() -> None:
     begins, and to every tensor while weights load beside the import of the server.
     """
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
+
+
+def wait_for_processors() -> None:
+    """Take a processor when one is free, or is given up in its turn, and never in the middle of somebody's work.
+
+    Where all of them compute, each message and each connection would otherwise interrupt a step at once, and all its
+    threads wait for the one that is held up. The share of the processors stays the same.
+    """
+    if sys.platform == "linux":
+        with suppress(OSError):  # a sandbox may forbid it
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 @contextmanager
