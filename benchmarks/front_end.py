@@ -3,8 +3,9 @@
     python -m benchmarks.front_end [--model PATH] [--sequences 32] [--tokens 200] [--rounds 5] [--output FILE]
 
 A step is timed from its start to the next one's while all sequences decode, as the engine recorded it. Over HTTP the
-answers are streamed, and a client process on the same machine reads them, which takes its part of the processors too.
-The three take turns; each round's medians are printed, then the medians of those and their ratios.
+answers are streamed, and a client process on the same machine reads them, which takes its part of the processors too:
+its processor time, and that of the API process, are told for each token. The three take turns; each round's medians
+are printed, then the medians of those and their ratios.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import multiprocessing
+import re
 import statistics
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,22 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.noria_server import HOST, noria_server
-from benchmarks.overhead import load_parser, prompts, serving, stream_all
+from benchmarks.overhead import load_parser, prompts, serving
+from benchmarks.streams import stream_all
 from noria import LLM, SamplingParams
 from noria.config.parse import from_mapping
 from noria.config.serving import ServeOptions
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a round came to: a step, and processor time for each token of the process that reads and the one that
+    writes, 0 where there is none.
+    """
+
+    step_ms: float
+    client_us: float = 0.0
+    api_us: float = 0.0
 
 
 def main() -> None:
@@ -35,29 +48,33 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="repeats")
     parser.add_argument("--output", type=Path, help="where to write the figures as JSON")
     arguments = parser.parse_args()
-    ways: dict[str, Callable[[argparse.Namespace], float]] = {
+    ways: dict[str, Callable[[argparse.Namespace], Found]] = {
         "engine alone": alone,
         "one process": one_process,
         "noria serve": served,
     }
-    found: dict[str, list[float]] = {way: [] for way in ways}
+    found: dict[str, list[Found]] = {way: [] for way in ways}
     console = Console()
     for number in range(1, arguments.rounds + 1):
         for way, measure in ways.items():
             found[way].append(measure(arguments))
-            console.print(f"round {number}  {way:<12}  {found[way][-1]:.2f} ms a step")
+            console.print(f"round {number}  {way:<12}  {found[way][-1].step_ms:.2f} ms a step")
     console.print(table_of(found))
     if arguments.output is not None:
-        arguments.output.write_text(json.dumps({"step_ms": found}, indent=2) + "\n")
+        figures = {way: [asdict(one) for one in rounds] for way, rounds in found.items()}
+        arguments.output.write_text(json.dumps(figures, indent=2) + "\n")
 
 
-def table_of(found: dict[str, list[float]]) -> Table:
-    medians = {way: statistics.median(times) for way, times in found.items()}
-    base = medians["engine alone"]
-    table = Table("", "step, ms", "from", "to", "against the engine alone")
-    for way, times in found.items():
-        cells = (f"{value:.2f}" for value in (medians[way], min(times), max(times)))
-        table.add_row(way, *cells, f"{100 * (medians[way] / base - 1):+.1f} %")
+def table_of(found: dict[str, list[Found]]) -> Table:
+    steps = {way: [one.step_ms for one in rounds] for way, rounds in found.items()}
+    base = statistics.median(steps["engine alone"])
+    table = Table("", "step, ms", "from", "to", "against alone", "client, us a token", "API process")
+    for way, rounds in found.items():
+        middle = statistics.median(steps[way])
+        cells = (f"{value:.2f}" for value in (middle, min(steps[way]), max(steps[way])))
+        client_us = statistics.median(one.client_us for one in rounds)
+        api_us = statistics.median(one.api_us for one in rounds)
+        table.add_row(way, *cells, f"{100 * (middle / base - 1):+.1f} %", f"{client_us:.0f}", f"{api_us:.0f}")
     return table
 
 
@@ -84,25 +101,25 @@ def step_ms(starts: Iterable[tuple[int, float, int]], num_sequences: int) -> flo
     return statistics.median(times)
 
 
-def alone(arguments: argparse.Namespace) -> float:
+def alone(arguments: argparse.Namespace) -> Found:
     params = SamplingParams(temperature=0, max_tokens=arguments.tokens, ignore_eos=True)
     with LLM(**settings(arguments)) as llm:
         llm.generate(prompts(arguments.sequences), params, show_progress=False)
-        return step_ms(recorded(llm.client.recorder.steps()), arguments.sequences)
+        return Found(step_ms(recorded(llm.client.recorder.steps()), arguments.sequences))
 
 
-def one_process(arguments: argparse.Namespace) -> float:
+def one_process(arguments: argparse.Namespace) -> Found:
     options = from_mapping(ServeOptions, {**settings(arguments), "uvicorn_log_level": "warning"})
     with serving(options) as (url, engine):
-        stream_from_elsewhere(url, arguments)
-        return step_ms(recorded(engine.client.recorder.steps()), arguments.sequences)
+        client_us = stream_us(url, arguments)
+        return Found(step_ms(recorded(engine.client.recorder.steps()), arguments.sequences), client_us)
 
 
 def recorded(steps: Iterable[Any]) -> list[tuple[int, float, int]]:
     return [(one.step, 1e3 * one.start_s, one.num_decode_seqs) for one in steps]
 
 
-def served(arguments: argparse.Namespace) -> float:
+def served(arguments: argparse.Namespace) -> Found:
     flags = [
         f"--{name.replace('_', '-')}={value}"
         for name, value in settings(arguments).items()
@@ -111,10 +128,20 @@ def served(arguments: argparse.Namespace) -> float:
     model = [] if arguments.model is None else [arguments.model]
     with noria_server([*model, *flags, "--disable-uvicorn-access-log"]) as port:
         url = f"http://{HOST}:{port}"
-        stream_from_elsewhere(url, arguments)
+        before_s = api_s(url)
+        client_us = stream_us(url, arguments)
+        api_us = 1e6 * (api_s(url) - before_s) / num_tokens(arguments)
         with urllib.request.urlopen(f"{url}/debug/timeline") as answer:
             events = json.load(answer)["traceEvents"]
-    return step_ms(traced(events), arguments.sequences)
+    return Found(step_ms(traced(events), arguments.sequences), client_us, api_us)
+
+
+def api_s(url: str) -> float:
+    """Processor time of the API process so far, in seconds."""
+    with urllib.request.urlopen(f"{url}/metrics") as answer:
+        text = answer.read().decode()
+    (found,) = re.findall(r'^process_cpu_seconds_total\{process="api-0"\} (\S+)$', text, re.MULTILINE)
+    return float(found)
 
 
 def traced(events: Sequence[dict[str, Any]]) -> list[tuple[int, float, int]]:
@@ -126,13 +153,13 @@ def traced(events: Sequence[dict[str, Any]]) -> list[tuple[int, float, int]]:
     ]
 
 
-def stream_from_elsewhere(url: str, arguments: argparse.Namespace) -> None:
-    client = multiprocessing.get_context("spawn").Process(
-        target=stream_all, args=(url, prompts(arguments.sequences), arguments.tokens)
-    )
-    client.start()
-    client.join()
-    assert client.exitcode == 0, f"the client ended with {client.exitcode}"
+def stream_us(url: str, arguments: argparse.Namespace) -> float:
+    """Have a client read all streams to their ends; what it takes for a token."""
+    return 1e6 * stream_all(url, prompts(arguments.sequences), arguments.tokens) / num_tokens(arguments)
+
+
+def num_tokens(arguments: argparse.Namespace) -> int:
+    return int(arguments.sequences * arguments.tokens)
 
 
 if __name__ == "__main__":

@@ -11,12 +11,9 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
-import multiprocessing
 import statistics
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +24,7 @@ from fastapi import FastAPI
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.streams import stream_all
 from noria import LLM, SamplingParams
 from noria.cli.serve_api import served_model
 from noria.cli.starting import share_interpreter
@@ -161,11 +159,7 @@ def over_http(arguments: argparse.Namespace, stopwatch: Stopwatch) -> Iterator[l
     with serving(from_mapping(ServeOptions, settings)) as (url, _):
         for _ in range(arguments.rounds):
             stopwatch.passes.clear()
-            client = multiprocessing.get_context("spawn").Process(
-                target=stream_all, args=(url, prompts(arguments.sequences), arguments.tokens)
-            )
-            client.start()
-            client.join()
+            stream_all(url, prompts(arguments.sequences), arguments.tokens)
             yield list(stopwatch.passes)
 
 
@@ -192,24 +186,6 @@ def app_of(engine: Engine, opened: OpenedModel, options: ServeOptions) -> FastAP
     facts = engine_facts(opened, engine.resolved, options.engine)
     served = served_model(tokenizer, facts, options.server, 0)
     return create_app(engine.client, served, options.server, dict)
-
-
-def stream_all(url: str, texts: Sequence[str], num_tokens: int) -> None:
-    """Stream a completion of every text at once, and read them to their ends."""
-    threads = [threading.Thread(target=stream_one, args=(url, text, num_tokens)) for text in texts]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-
-def stream_one(url: str, text: str, num_tokens: int) -> None:
-    body = {"prompt": text, "max_tokens": num_tokens, "temperature": 0, "ignore_eos": True, "stream": True}
-    headers = {"Content-Type": "application/json"}
-    request = urllib.request.Request(f"{url}/v1/completions", json.dumps(body).encode(), headers)
-    with urllib.request.urlopen(request) as answer:
-        for _ in answer:
-            pass
 
 
 if __name__ == "__main__":

@@ -1,13 +1,16 @@
 """Goodput under overload: requests that are answered whole within their deadline, from a quarter to ten times of
 what the server can do.
 
-    python benchmarks/overload.py [--quick] [--untold] [--output overload.json] [--plot docs/overload.svg]
+    python -m benchmarks.overload [--quick] [--untold] [--output overload.json] [--plot docs/overload.svg]
 
 Starts `noria serve` with the default model, measures its capacity with as many clients as it has places, then offers
 Poisson arrivals at multiples of that, each with a deadline (three times what
-a request takes at capacity) in X-Request-Timeout. --untold adds a second series in which
-nothing bounds the queue and the server is not told of deadlines; clients leave at theirs. Takes about four minutes a
-series, --quick under two minutes in all. Client and server share the machine; what the client takes of it is told.
+a request takes at capacity) in X-Request-Timeout. --untold adds a series in which
+nothing bounds the queue and the server is not told of deadlines; clients leave at theirs.
+
+Client and server share the machine, so a load takes from goodput whatever a server does with it. How much that is, the
+second series tells: of the same loads the server gets 1.5 times its capacity, and a decoy that answers all else with a
+constant the rest. Takes about nine minutes with all series, --quick about two.
 """
 
 from __future__ import annotations
@@ -15,8 +18,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import random
-import socket
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -26,39 +27,22 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.noria_server import HOST, noria_server
+from benchmarks.decoy import decoy
+from benchmarks.flights import Flight, Outcome, Shot, message_of, shots
+from benchmarks.noria_server import noria_server
 from benchmarks.pictures import open_pyplot, save
 
 LOADS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0, 7.0, 10.0)
 QUICK_LOADS = (0.5, 1.0, 3.0, 10.0)
-PROMPT_WORDS = 24
-# Tokens to generate. Much longer and much shorter ones together would make overload look too good: under it the short
-# ones meet their deadlines and the others are refused.
-SHORTEST, LONGEST = 12, 16
 OVERLOAD = 1.5  # from this load on; at 1x, chance decides how much is offered
-WORDS = "river wheel turns bucket water mill stone grain slow bright field road house lamp night rain"
-
-
-@dataclass(frozen=True)
-class Shot:
-    """One request. at_s: when it is sent, from the start of its load."""
-
-    at_s: float
-    prompt: str
-    max_tokens: int
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """status: of HTTP; 0 where there was no whole answer. seconds: from sending to its end."""
-
-    status: int
-    seconds: float
 
 
 @dataclass(frozen=True)
 class Point:
-    """What a load came to. Rates are requests a second; durations seconds."""
+    """What a load came to, at the server. Rates are requests a second; durations seconds.
+
+    offered: to whomever; all else is of what the server got.
+    """
 
     load: float
     offered: float
@@ -107,6 +91,10 @@ def main() -> None:
             f"capacity: {capacity:.2f} requests/s with {plan.max_num_seqs} at once; deadline {plan.deadline_s:g} s"
         )
         series = [Series("deadlines told, queue bounded", run_loads(port, plan, capacity, console))]
+        beyond = replace(plan, loads=[load for load in plan.loads if load > OVERLOAD])
+        with decoy() as elsewhere:
+            points = run_loads(port, beyond, capacity, console, elsewhere)
+        series.append(Series(f"what is beyond {OVERLOAD:g}x goes to a decoy", points))
     if arguments.untold:
         untold = replace(plan, told=False)
         with noria_server(arguments_of(untold)) as port:
@@ -114,11 +102,8 @@ def main() -> None:
             series.append(Series("no bounds, clients leave", run_loads(port, untold, capacity, console)))
     for one in series:
         console.print(table(one))
-        best = max(point.goodput for point in one.points)
-        worst = min(point.goodput for point in one.points if point.load >= OVERLOAD)
-        console.print(
-            f"{one.name}: under overload goodput keeps at least {100 * worst / best:.0f} % of its peak"
-        )
+    for line in verdict(series[0].points, series[1].points):
+        console.print(line)
     if arguments.output:
         about = {
             "capacity": capacity,
@@ -128,6 +113,21 @@ def main() -> None:
         arguments.output.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
     if arguments.plot:
         plot(series, capacity, plan.deadline_s, arguments.plot)
+
+
+def verdict(points: Sequence[Point], decoyed: Sequence[Point]) -> list[str]:
+    """How much of its peak goodput keeps under overload, and of what the load itself leaves of it."""
+    best = max(point.goodput for point in points)
+    beside = {point.load: point.goodput for point in decoyed}
+    lines = []
+    for point in points:
+        if point.load >= OVERLOAD:
+            line = f"at {point.load:g}x goodput keeps {100 * point.goodput / best:.0f} % of its peak"
+            if point.load in beside:
+                share = 100 * point.goodput / beside[point.load]
+                line += f", {share:.0f} % of what it is when the decoy gets the surplus"
+            lines.append(line)
+    return lines
 
 
 def _arguments() -> argparse.Namespace:
@@ -155,20 +155,9 @@ def arguments_of(plan: Plan) -> list[str]:
     return arguments
 
 
-def shots(rate: float, seconds: float, seed: int) -> list[Shot]:
-    """Poisson arrivals of requests that share no prompt."""
-    draw = random.Random(seed)
-    words = WORDS.split()
-    at_s, drawn = 0.0, []
-    while (at_s := at_s + draw.expovariate(rate)) < seconds:
-        prompt = " ".join(draw.choice(words) for _ in range(PROMPT_WORDS))
-        drawn.append(Shot(at_s, prompt, draw.randint(SHORTEST, LONGEST)))
-    return drawn
-
-
 async def measure_capacity(port: int, plan: Plan) -> float:
     """Requests a second with all places taken all the time; the server learns its own pace meanwhile."""
-    waiting = iter(shots(10_000.0, 10.0, plan.seed + 1))
+    waiting = iter(shots(port, 10_000.0, 10.0, plan.seed + 1))
     seconds = max(6.0, plan.seconds / 2)
     start_s = time.perf_counter()
     ends: list[float] = []
@@ -186,15 +175,23 @@ async def measure_capacity(port: int, plan: Plan) -> float:
     return sum(warm_s <= end_s < seconds for end_s in ends) / (seconds - warm_s)
 
 
-def run_loads(port: int, plan: Plan, capacity: float, console: Console) -> list[Point]:
+def run_loads(
+    port: int, plan: Plan, capacity: float, console: Console, elsewhere: int | None = None
+) -> list[Point]:
+    """elsewhere: the port that gets what is beyond OVERLOAD times the capacity."""
     points = []
     for number, load in enumerate(plan.loads):
-        arriving = shots(load * capacity, plan.seconds, plan.seed + 100 * number)
+        seed = plan.seed + 100 * number
+        here = load if elsewhere is None else OVERLOAD
+        arriving = shots(port, here * capacity, plan.seconds, seed)
+        if elsewhere is not None:
+            arriving += shots(elsewhere, (load - here) * capacity, plan.seconds, seed + 50)
         before_s = time.process_time()
-        outcomes = uvloop.run(play(port, arriving, plan))
+        outcomes = uvloop.run(play(arriving, plan))
         client_ms = 1e3 * (time.process_time() - before_s) / len(arriving)
-        points.append(replace(point_of(load, arriving, outcomes, plan), client_ms=client_ms))
-        last = points[-1]
+        ours = [one for shot, one in zip(arriving, outcomes, strict=True) if shot.port == port]
+        last = replace(point_of(load, ours, plan), offered=len(arriving) / plan.seconds, client_ms=client_ms)
+        points.append(last)
         console.print(
             f"{load:5.2f}x: {last.num_sent} sent, {last.num_good} in time, {last.num_refused} refused, "
             f"{last.num_late} late; goodput {last.goodput:.2f}/s; {last.client_ms:.2f} ms of the client's each"
@@ -202,11 +199,11 @@ def run_loads(port: int, plan: Plan, capacity: float, console: Console) -> list[
     return points
 
 
-async def play(port: int, arriving: Sequence[Shot], plan: Plan) -> list[Outcome]:
+async def play(arriving: Sequence[Shot], plan: Plan) -> list[Outcome]:
     """Send each at its time, whatever has become of the others."""
     loop = asyncio.get_running_loop()
     told_s = plan.deadline_s if plan.told else None
-    flights = [Flight(port, message_of(shot, told_s)) for shot in arriving]
+    flights = [Flight(shot.port, message_of(shot, told_s)) for shot in arriving]
     start_s = loop.time() + 0.1
     for shot, flight in zip(arriving, flights, strict=True):
         loop.call_at(start_s + shot.at_s, flight.begin, _patience_s(plan.deadline_s, told_s))
@@ -215,70 +212,17 @@ async def play(port: int, arriving: Sequence[Shot], plan: Plan) -> list[Outcome]
     return outcomes
 
 
-def message_of(shot: Shot, told_s: float | None) -> bytes:
-    """A whole request, for a connection of its own."""
-    body = {"prompt": shot.prompt, "max_tokens": shot.max_tokens, "temperature": 0, "ignore_eos": True}
-    content = json.dumps(body).encode()
-    stated = f"X-Request-Timeout: {told_s}\r\n" if told_s is not None else ""
-    head = f"POST /v1/completions HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: application/json\r\n{stated}"
-    return f"{head}Content-Length: {len(content)}\r\nConnection: close\r\n\r\n".encode() + content
-
-
 def _patience_s(deadline_s: float, told_s: float | None) -> float:
     """When a client closes its connection: half a second after a deadline that the server knows."""
     return deadline_s + (0.5 if told_s else 0.0)
 
 
-class Flight:
-    """One request under way. The client takes from the server's processors: a bare socket, no task, no transport."""
-
-    def __init__(self, port: int, message: bytes) -> None:
-        self._port = port
-        self._message = message
-        self._parts: list[bytes] = []
-        self._start_s = 0.0
-        self._loop = asyncio.get_running_loop()
-        self.outcome: asyncio.Future[Outcome] = self._loop.create_future()
-
-    def begin(self, patience_s: float) -> None:
-        self._start_s = time.perf_counter()
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        self._timer = self._loop.call_later(patience_s, self._end, False)
-        try:
-            self._socket.connect((HOST, self._port))  # on one machine: done as soon as it is asked for
-            self._socket.setblocking(False)
-            self._socket.sendall(self._message)
-        except OSError:
-            self._end(False)
-            return
-        self._loop.add_reader(self._socket, self._read)
-
-    def _read(self) -> None:
-        try:
-            part = self._socket.recv(65536)
-        except OSError:
-            self._end(False)
-            return
-        if part:
-            self._parts.append(part)
-        else:
-            self._end(True)
-
-    def _end(self, is_whole: bool) -> None:
-        self._timer.cancel()
-        self._loop.remove_reader(self._socket)
-        self._socket.close()
-        answer = b"".join(self._parts) if is_whole else b""
-        status = int(answer.split(b" ", 2)[1]) if answer.startswith(b"HTTP/1.1 ") else 0
-        self.outcome.set_result(Outcome(status, time.perf_counter() - self._start_s))
-
-
-def point_of(load: float, arriving: Sequence[Shot], outcomes: Sequence[Outcome], plan: Plan) -> Point:
+def point_of(load: float, outcomes: Sequence[Outcome], plan: Plan) -> Point:
     good = [one.seconds for one in outcomes if one.status == 200 and one.seconds <= plan.deadline_s]
     refused = [one.seconds for one in outcomes if one.status == 503]
     return Point(
         load=load,
-        offered=len(arriving) / plan.seconds,
+        offered=len(outcomes) / plan.seconds,
         goodput=len(good) / plan.seconds,
         num_sent=len(outcomes),
         num_good=len(good),

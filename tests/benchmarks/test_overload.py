@@ -4,14 +4,16 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from benchmarks.overload import Flight, Outcome, Plan, message_of, point_of, quantile, shots
+from benchmarks.decoy import decoy
+from benchmarks.flights import Flight, Outcome, message_of, shots
+from benchmarks.overload import Plan, Point, point_of, quantile, verdict
 
 
 def test_arrivals_have_the_asked_rate_and_are_the_same_for_the_same_seed() -> None:
-    first = shots(50.0, 40.0, seed=3)
+    first = shots(80, 50.0, 40.0, seed=3)
     assert len(first) == pytest.approx(2000, rel=0.1)
     assert all(0 < shot.at_s < 40 for shot in first)
-    assert first == shots(50.0, 40.0, seed=3)
+    assert first == shots(80, 50.0, 40.0, seed=3)
     assert len({shot.prompt for shot in first}) == len(first)
 
 
@@ -19,7 +21,7 @@ def test_goodput_counts_whole_answers_within_their_deadline_and_nothing_else() -
     plan = Plan((2.0,), seconds=10.0, seed=1, max_num_seqs=8, deadline_s=4.0)
     outcomes = [Outcome(200, 1.0), Outcome(200, 3.9), Outcome(200, 4.2), Outcome(504, 4.0), Outcome(0, 4.5)]
     outcomes += [Outcome(503, 0.01), Outcome(503, 0.03)]
-    point = point_of(2.0, shots(1.0, 10.0, 1), outcomes, plan)
+    point = point_of(2.0, outcomes, plan)
     assert (point.num_good, point.num_refused, point.num_late, point.num_sent) == (2, 2, 3, 7)
     assert point.goodput == 0.2
     assert (point.refusal_p50_s, point.refusal_p99_s, point.answer_p99_s) == (0.03, 0.03, 3.9)
@@ -50,7 +52,7 @@ class _Server(asyncio.Protocol):
 
 
 def outcome_of(answer: bytes, patience_s: float, taken: list[bytes]) -> Outcome:
-    shot = shots(1.0, 40.0, 1)[0]
+    shot = shots(80, 1.0, 40.0, 1)[0]
 
     async def fly() -> Outcome:
         make: Callable[[], _Server] = lambda: _Server(answer, taken)  # noqa: E731
@@ -72,3 +74,25 @@ def test_an_answer_is_whole_when_the_server_has_closed(status: int) -> None:
 
 def test_whoever_gets_no_answer_in_time_leaves_without_one() -> None:
     assert outcome_of(b"", 0.05, []).status == 0
+
+
+def test_a_decoy_answers_whatever_it_is_sent() -> None:
+    async def fly(port: int) -> Outcome:
+        flight = Flight(port, message_of(shots(port, 1.0, 40.0, 1)[0], 2.5))
+        flight.begin(20.0)
+        return await flight.outcome
+
+    with decoy() as port:
+        assert [asyncio.run(fly(port)).status for _ in range(2)] == [503, 503]
+
+
+def point(load: float, goodput: float) -> Point:
+    return Point(load, load, goodput, 0, 0, 0, 0, 0.0, 0.0, 0.0)
+
+
+def test_what_overload_leaves_of_goodput_is_told_beside_what_the_load_alone_leaves() -> None:
+    lines = verdict([point(1.0, 10.0), point(1.5, 9.5), point(10.0, 6.0)], [point(10.0, 8.0)])
+    assert lines == [
+        "at 1.5x goodput keeps 95 % of its peak",
+        "at 10x goodput keeps 60 % of its peak, 75 % of what it is when the decoy gets the surplus",
+    ]
