@@ -43,9 +43,9 @@ class Scene:
     """A porch in front of counted protocols, and clients who come to it. The engine is full."""
 
     def __init__(self, is_crowded: bool = True, is_logged: bool = False) -> None:
-        engine = FakeEngine(is_auto=False)
-        engine.crowd_inside = FULL
-        self.doorway = app_for(engine).state.switchboard.doorway
+        self.engine = FakeEngine(is_auto=False)
+        self.engine.crowd_inside = FULL
+        self.doorway = app_for(self.engine).state.switchboard.doorway
         if is_crowded:
             self.doorway.refused_s = math.inf  # and stays so
         self.made: list[Counted] = []
@@ -117,6 +117,26 @@ def test_one_that_says_nothing_yet_is_let_in_and_others_do_not_wait_for_it() -> 
         writer.write(b"late")
         assert await asyncio.wait_for(reader.read(), 20) == b"late"
         writer.close()
+
+    run(scenario)
+
+
+def test_whoever_comes_with_one_that_is_let_in_is_judged_once_that_one_is_counted() -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.engine.crowd_inside = None
+        clients = [socket.create_connection(scene.listener.getsockname()) for _ in range(3)]
+        for client in clients:
+            client.sendall(POST)
+            client.setblocking(False)
+        while not scene.made:
+            await asyncio.sleep(0)
+        scene.engine.crowd_inside = FULL
+        loop = asyncio.get_running_loop()
+        answers = [await asyncio.wait_for(loop.sock_recv(client, 1000), 20) for client in clients]
+        assert [answer.startswith(b"HTTP/1.1 503 ") for answer in answers] == [False, True, True]
+        assert len(scene.made) == 1
+        for client in clients:
+            client.close()
 
     run(scenario)
 

@@ -112,6 +112,10 @@ class Doorway:
         """Whether a request can be refused at all."""
         return self._crowd() is not None
 
+    def judges(self, whole: WholeRequest) -> bool:
+        """Whether it is one that may be refused here."""
+        return self._plain(whole.path, whole.headers) is not None
+
     def answer_to(self, whole: WholeRequest) -> bytes | None:
         """As `answer` gives it; None if the request is not refused here."""
         plain = self._plain(whole.path, whole.headers)

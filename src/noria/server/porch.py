@@ -56,6 +56,9 @@ class Porch:
         self._house = house
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
+        self._has_passed = (
+            False  # in this look, a request that the doorway would refuse if there were more inside
+        )
         self._entering: set[asyncio.Task[None]] = set()
 
     def open(self) -> None:
@@ -95,6 +98,7 @@ class Porch:
 
     def _take(self, most: int) -> bool:
         """False when there is to be a rest, after which we are watching again."""
+        self._has_passed = False
         for _ in range(most):
             try:
                 connection, address = self._listener.accept()
@@ -110,6 +114,8 @@ class Porch:
             connection.setblocking(False)
             if not self._is_refused(connection, address):
                 self._let_in(connection)
+            if self._has_passed:
+                return True  # others wait until it is counted, or all would pass by the same numbers
         return True
 
     def _is_refused(self, connection: socket.socket, address: object) -> bool:
@@ -120,9 +126,11 @@ class Porch:
         try:
             data = connection.recv(_MOST_PEEKED, socket.MSG_PEEK)
             whole = whole_request(data, self._house.limits)
-            # A connection that is to be kept needs a protocol anyway, which refuses by the same rules.
-            answer = None if whole is None or whole.keeps_alive else doorway.answer_to(whole)
-            if whole is None or answer is None:
+            if whole is None or whole.keeps_alive or not doorway.judges(whole):
+                return False  # a connection that is to be kept needs a protocol anyway, which refuses by the same rules
+            answer = doorway.answer_to(whole)
+            if answer is None:
+                self._has_passed = True
                 return False
             connection.recv(len(data))  # what is left unread would cut the answer off
             # It is less than what a fresh connection takes at once.
