@@ -1,6 +1,6 @@
 """How much of a step is Python: what lies between native runs, while many sequences decode.
 
-    python benchmarks/overhead.py [--model PATH] [--sequences 32] [--tokens 200] [--rounds 3] [--server]
+    python -m benchmarks.overhead [--model PATH] [--sequences 32] [--tokens 200] [--rounds 3] [--server]
 
 With --server the same requests come over HTTP, streamed, from a client process on the same machine, so that
 tokenising, streaming and the client itself take their part of the processor. Times are medians over the steps in
