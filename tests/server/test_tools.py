@@ -103,7 +103,8 @@ def test_a_named_tool_is_called_with_an_answer_of_nothing_but_its_arguments(prot
         ("must", "required"),
         ({"type": "function", "function": {"name": "g"}}, "'g', which is not in tools"),
         ({"type": "function"}, "tool_choice.function"),
-        ({"type": "custom"}, "tool_choice must be of the type"),
+        ({"type": "mcp"}, "tool_choice must be of the type"),
+        ({"type": "custom"}, "tool_choice.custom"),
         ({"type": "allowed_tools", "allowed_tools": {"mode": "auto"}}, "a mode, auto or required, and tools"),
         ({"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [{}]}}, "tool_choice.function"),
     ],
@@ -138,7 +139,17 @@ def test_a_choice_may_be_kept_from_the_model() -> None:
     ("tools", "words"),
     [
         ([5], "tools[0] must be an object"),
-        ([{"type": "custom", "custom": {"name": "f"}}], "'custom'"),
+        ([{"type": "mcp", "mcp": {"name": "f"}}], "'mcp'"),
+        ([{"type": "custom", "custom": {}}], "tools[0].custom.name"),
+        (
+            [{"type": "custom", "custom": {"name": "f", "format": {"type": "json"}}}],
+            "custom.format.type must be",
+        ),
+        ([{"type": "custom", "custom": {"name": "f", "format": {"type": "grammar"}}}], "needs a syntax"),
+        (
+            [{"type": "custom", "custom": {"name": "f", "format": {"type": "grammar", "syntax": "regex"}}}],
+            "needs a definition",
+        ),
         ([{"type": "function", "function": {"name": 5}}], "tools[0].function.name"),
         ([{"type": "function", "function": {"name": "f", "parameters": []}}], "tools[0].function.parameters"),
         (CHAT_TOOLS * 2, "two that are called 'get_weather'"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,63 @@ def test_beside_a_form_the_other_way_out_is_a_call(client: openai.OpenAI, seed: 
         [(call.function.name, call.function.arguments) for call in choice.message.tool_calls], False
     )
     assert not choice.message.content
+
+
+SQL: list[Any] = [
+    {
+        "type": "custom",
+        "custom": {
+            "name": "sql",
+            "format": {
+                "type": "grammar",
+                "grammar": {"syntax": "lark", "definition": 'start: "SELECT " /[a-z]{1,5}/ ";"'},
+            },
+        },
+    },
+    *CHAT_TOOLS,
+]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_custom_tool_s_input_is_in_the_words_of_its_grammar(client: openai.OpenAI, seed: int) -> None:
+    asked: dict[str, Any] = {
+        "model": "test", "messages": MESSAGES, "tools": SQL, "seed": seed, "max_tokens": 200, "temperature": 1.0
+    }  # fmt: skip
+    named: Any = {"type": "custom", "custom": {"name": "sql"}}
+    (choice,) = client.chat.completions.create(**asked, tool_choice=named).choices
+    (call,) = choice.message.tool_calls
+    assert (call.type, call.custom.name, choice.finish_reason) == ("custom", "sql", "stop")
+    assert re.fullmatch("SELECT [a-z]{1,5};", call.custom.input)
+    for banned in "[c":  # what the other kind of call begins with is the only way left
+        bias = {str(TOKENS.index(banned)): -100}
+        (choice,) = client.chat.completions.create(**asked, tool_choice="required", logit_bias=bias).choices
+        assert choice.finish_reason in ("tool_calls", "length")
+        calls = choice.message.tool_calls
+        if banned == "[":
+            assert re.fullmatch("SELECT [a-z]{1,5};", calls[0].custom.input)
+        else:
+            functions = [
+                (one.function.name, one.function.arguments) for one in calls if one.type == "function"
+            ]
+            assert_followed(functions, choice.finish_reason == "length")
+
+
+def test_a_response_calls_a_custom_tool_by_its_grammar(client: openai.OpenAI) -> None:
+    tool = {
+        "type": "custom",
+        "name": "sql",
+        "format": {"type": "grammar", "syntax": "regex", "definition": "[0-9]{3}"},
+    }
+    asked: dict[str, Any] = {
+        "model": "test", "input": "hello", "tools": [tool], "tool_choice": {"type": "custom", "name": "sql"},
+        "max_output_tokens": 50, "extra_body": {"seed": 3},
+    }  # fmt: skip
+    whole = client.responses.create(**asked)
+    *_, last = client.responses.create(**asked, stream=True)
+    for response in (whole, last.response):
+        (item,) = response.output
+        assert (item.type, item.name) == ("custom_tool_call", "sql")
+        assert re.fullmatch("[0-9]{3}", item.input)
 
 
 def test_a_schema_that_cannot_be_followed_is_refused_by_its_field(client: openai.OpenAI) -> None:

@@ -7,6 +7,7 @@ import string
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from noria.chats.custom import head_of, required_tree
 from noria.chats.formats import Formats
 from noria.chats.strict import with_strict_calls
 from noria.chats.tool_use import NO_TOOLS, Choice, ToolUse
@@ -80,6 +81,7 @@ def plan_chat(
     params = with_strict_calls(params, tools, formats.tools)
     if not tools.is_forced and params.grammar is not None and reasoning is not None:
         params = replace(params, grammar=_behind(params.grammar, reasoning, place, formats))
+    customs = frozenset(tools.customs)
     if formats.template is not None and not tools.is_forced:
         reading = _by_template(prompt, answers, formats.template, formats.special, tokenizer)
     else:
@@ -89,6 +91,7 @@ def plan_chat(
             answers.tells_reasoning,
             place,
             _shown_ids(formats, tools),
+            customs=customs,
         )
     if reasoning is not None and answers.thinking_token_budget is not None:
         params = _bounded(params, answers.thinking_token_budget, reasoning, place, tokenizer)
@@ -107,6 +110,7 @@ def _by_template(
     calls = _calls(answers, None) if answers.tools.shown else None
     begun = _begun(prompt, template, tokenizer)
     return Reading(
+        customs=frozenset(answers.tools.customs),
         shown_ids=frozenset(special.values()),
         whole=lambda: TemplateReader(
             template,
@@ -152,9 +156,10 @@ def _reader(answers: Answers, formats: Formats) -> Callable[[], TextReader]:
         return PlainReader
     calls = _calls(answers, formats.tools.id_length if formats.tools is not None else None)
     if tools.named is not None:
-        return calls.named(tools.named)
+        return calls.named(tools.named, tools.named in tools.customs)
     if tools.choice is Choice.REQUIRED:
-        return calls.required()
+        heads = {head_of(name): name for name in tools.customs}
+        return calls.required_or_custom(heads) if heads else calls.required()
     if formats.tools is None:
         return PlainReader
     return calls.free(formats.tools, formats.special.keys() & set(formats.tools.markers))
@@ -208,8 +213,14 @@ def _bounded(
 def _forced(params: SamplingParams, tools: ToolUse) -> SamplingParams:
     if not tools.is_forced:
         return params
+    customs = tools.customs
+    if tools.named is not None and tools.named in customs:
+        return replace(params, grammar=customs[tools.named].grammar)
+    functions = {name: schema for name, schema in tools.schemas.items() if name not in customs}
+    if tools.named is None and customs:
+        return replace(params, grammar=required_tree(functions, customs, tools.is_parallel))
     if tools.named is not None:
-        schema = named_schema(tools.schemas[tools.named])
+        schema = named_schema(functions[tools.named])
     else:
-        schema = required_schema(tools.schemas, tools.is_parallel)
+        schema = required_schema(functions, tools.is_parallel)
     return replace(params, grammar=Grammar("json_schema", schema, "tools"))

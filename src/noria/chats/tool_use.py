@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from noria.chats.custom import CustomInput
+
 
 class Choice(Enum):
     NONE = "none"  # the tools are not even shown
@@ -19,13 +21,15 @@ class Choice(Enum):
 class Tool:
     """parameters: JSON schema of its arguments. definition: as chat templates take it.
 
-    is_strict: a call of it follows the schema even where the model need not call.
+    is_strict: a call of it follows the schema even where the model need not call. custom: what it takes instead of
+    arguments, which parameters say in the words of a schema; None for a function.
     """
 
     name: str
     parameters: Mapping[str, Any]
     definition: Mapping[str, Any]
     is_strict: bool = False
+    custom: CustomInput | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +56,14 @@ class ToolUse:
         return {tool.name: tool.parameters for tool in self.tools}
 
     @property
+    def customs(self) -> dict[str, CustomInput]:
+        """By name, what custom tools take."""
+        return {tool.name: tool.custom for tool in self.tools if tool.custom is not None}
+
+    @property
     def strict_schemas(self) -> dict[str, Mapping[str, Any] | None]:
         """By name, of the arguments; None for a tool that takes whatever the model writes."""
-        return {tool.name: tool.parameters if tool.is_strict else None for tool in self.tools}
+        return {tool.name: tool.parameters if tool.is_strict or tool.custom else None for tool in self.tools}
 
 
 NO_TOOLS = ToolUse()

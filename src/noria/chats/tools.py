@@ -7,12 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from noria.chats.custom import input_of, parameters_of
 from noria.chats.tool_use import NO_TOOLS, Choice, Tool, ToolUse
 from noria.config.errors import RequestError
 
 logger = logging.getLogger("noria.server")
 
 MAX_TOOLS = 1024
+_FUNCTION, _CUSTOM = "function", "custom"  # types of tools
 _MAX_NAME = 256  # characters
 _CHOICES = {choice.value: choice for choice in (Choice.NONE, Choice.AUTO, Choice.REQUIRED)}
 _MESSAGES_CHOICES = {"none": Choice.NONE, "auto": Choice.AUTO, "any": Choice.REQUIRED, "tool": Choice.NAMED}
@@ -43,13 +45,17 @@ def tools_of(tools: ToolsType) -> ToolUse:
 
 
 def chat_tools(tools: Any, choice: Any, parallel: bool | None) -> ToolUse:
-    """Of Chat Completions: {"type": "function", "function": {"name", "description", "parameters", "strict"}}."""
+    """Of Chat Completions: {"type": "function", "function": {"name", "description", "parameters", "strict"}}, or
+    {"type": "custom", "custom": {"name", "description", "format"}}.
+    """
     found = [_nested(tool, f"tools[{i}]") for i, tool in enumerate(_listed(tools))]
-    return _chosen(found, choice, parallel, lambda stated: _named_within(stated, "function"))
+    return _chosen(found, choice, parallel, _named_within)
 
 
 def response_tools(tools: Any, choice: Any, parallel: bool | None) -> ToolUse:
-    """Of Responses: {"type": "function", "name", "description", "parameters", "strict"}."""
+    """Of Responses: {"type": "function", "name", "description", "parameters", "strict"}, or
+    {"type": "custom", "name", "description", "format"}.
+    """
     found = [_flat(tool, f"tools[{i}]") for i, tool in enumerate(_listed(tools))]
     choice = None if choice == "auto" else choice  # the protocol's own default, with tools or without
     return _chosen([tool for tool in found if tool is not None], choice, parallel, lambda stated: stated)
@@ -78,11 +84,10 @@ def _listed(tools: Any) -> list[Any]:
 
 
 def _nested(tool: Any, where: str) -> Tool:
-    if _kind(tool, where) != "function":
-        raise _fault(f"{where} is of the type {tool['type']!r:.80}; this server supports functions")
-    if not isinstance(tool.get("function"), dict):
-        raise _fault(f"{where}.function must be an object")
-    return _tool(tool["function"], "parameters", f"{where}.function")
+    kind = _known_kind(tool, where)
+    if not isinstance(tool.get(kind), dict):
+        raise _fault(f"{where}.{kind} must be an object")
+    return _of_kind(kind, tool[kind], f"{where}.{kind}")
 
 
 def _flat(tool: Any, where: str) -> Tool | None:
@@ -90,9 +95,23 @@ def _flat(tool: Any, where: str) -> Tool | None:
     if kind == "web_search" and "external_web_access" in tool:
         logger.info("a tool of the type web_search is left out: nothing here can search")
         return None
-    if kind != "function":
-        raise _fault(f"{where} is of the type {kind!r:.80}; this server supports functions")
-    return _tool(tool, "parameters", where)
+    return _of_kind(_known_kind(tool, where), tool, where)
+
+
+def _known_kind(tool: Any, where: str) -> str:
+    kind = _kind(tool, where)
+    if kind not in (_FUNCTION, _CUSTOM):
+        raise _fault(f"{where} is of the type {kind!r:.80}; this server supports functions and custom tools")
+    return kind
+
+
+def _of_kind(kind: str, stated: Mapping[str, Any], where: str) -> Tool:
+    if kind == _FUNCTION:
+        return _tool(stated, "parameters", where)
+    asked = input_of(stated.get("format"), f"{where}.format")
+    told = {name: stated.get(name) for name in ("name", "description")}
+    made = _tool({**told, "parameters": parameters_of(asked)}, "parameters", where)
+    return replace(made, custom=asked, is_strict=asked.syntax == "regex")
 
 
 def _of_messages(tool: Any, where: str) -> Tool:
@@ -157,8 +176,10 @@ def _chosen(tools: list[Tool], choice: Any, parallel: bool | None, function_of: 
         raise RequestError("tool_choice must be a string or an object", param="tool_choice")
     if choice.get("type") == "allowed_tools":
         return _checked(_allowed(use, choice, function_of), is_stated=True)
-    if choice.get("type") != "function":
-        raise RequestError("tool_choice must be of the type function or allowed_tools", param="tool_choice")
+    if choice.get("type") not in (_FUNCTION, _CUSTOM):
+        raise RequestError(
+            "tool_choice must be of the type function, custom or allowed_tools", param="tool_choice"
+        )
     named = _name(function_of(choice), "tool_choice")
     return _checked(replace(use, choice=Choice.NAMED, named=named), is_stated=True)
 
@@ -179,7 +200,8 @@ def _allowed(use: ToolUse, choice: Mapping[str, Any], function_of: Any) -> ToolU
     return replace(use, tools=tuple(tool for tool in use.tools if tool.name in names), choice=mode)
 
 
-def _named_within(stated: Mapping[str, Any], member: str) -> Mapping[str, Any]:
+def _named_within(stated: Mapping[str, Any]) -> Mapping[str, Any]:
+    member = _CUSTOM if stated.get("type") == _CUSTOM else _FUNCTION
     inner = stated.get(member)
     if not isinstance(inner, Mapping):
         raise RequestError(f"tool_choice.{member} must be an object with a name", param="tool_choice")

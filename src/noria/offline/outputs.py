@@ -10,11 +10,14 @@ from noria.parsers.parts import CallArguments, CallBegin, Content, Part
 
 @dataclass
 class ToolCall:
-    """A call that an answer makes. arguments: the JSON text of an object, or what the model wrote as one."""
+    """A call that an answer makes. arguments: the JSON text of an object, or what the model wrote as one; of a custom
+    tool, its input.
+    """
 
     id: str
     name: str
     arguments: str = ""
+    is_custom: bool = False
 
 
 @dataclass
@@ -42,7 +45,7 @@ class CompletionOutput:
         if isinstance(part, Content):
             self.text += part.text
         elif isinstance(part, CallBegin):
-            self.tool_calls.append(ToolCall(part.id, part.name))
+            self.tool_calls.append(ToolCall(part.id, part.name, is_custom=part.is_custom))
         elif isinstance(part, CallArguments):
             self.tool_calls[part.index].arguments += part.text
         else:

@@ -22,11 +22,12 @@ class Reasoning:
 
 @dataclass(frozen=True, slots=True)
 class CallBegin:
-    """A tool call begins. index: from 0 on, in order."""
+    """A tool call begins. index: from 0 on, in order. is_custom: what follows is a text, and no JSON."""
 
     index: int
     id: str
     name: str
+    is_custom: bool = False
 
 
 @dataclass(frozen=True, slots=True)

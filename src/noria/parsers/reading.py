@@ -19,7 +19,8 @@ class Reading:
 
     answer: makes what reads an answer behind its reasoning. reasoning: None where it is not told apart.
     tells_reasoning: whether a reply holds it. place: where an answer begins. shown_ids: special tokens whose text is
-        read too. whole: makes what reads an answer all by itself, reasoning and all; the others say nothing then.
+        read too. customs: tools whose arguments are a text. whole: makes what reads an answer all by itself, reasoning
+        and all; the others say nothing then.
     """
 
     answer: Callable[[], TextReader] = PlainReader
@@ -28,6 +29,7 @@ class Reading:
     place: Place = Place.START
     shown_ids: frozenset[int] = frozenset()
     whole: Callable[[], AnswerReader] | None = None
+    customs: frozenset[str] = frozenset()
 
     @property
     def counts_reasoning(self) -> bool:
@@ -35,6 +37,14 @@ class Reading:
         return self.reasoning is not None or self.whole is not None
 
     def reader(self) -> AnswerReader:
+        reader = self._reader()
+        if not self.customs:
+            return reader
+        from noria.parsers.custom import CustomReader  # few chats have such tools
+
+        return CustomReader(reader, self.customs)
+
+    def _reader(self) -> AnswerReader:
         if self.whole is not None:
             return self.whole()
         reasoning = ReasoningReader(self.reasoning, self.place) if self.reasoning else None
@@ -60,9 +70,15 @@ class Calls:
         """For answers that a grammar makes a list of calls."""
         return lambda: ToolCallReader(REQUIRED_FORMAT, self.sink())
 
-    def named(self, name: str) -> Callable[[], TextReader]:
-        """For answers that a grammar makes the arguments of that tool."""
-        return lambda: NamedCallReader(name, self.make_id)
+    def named(self, name: str, is_custom: bool) -> Callable[[], TextReader]:
+        """For answers that a grammar makes the arguments of that tool, or its input."""
+        return lambda: NamedCallReader(name, self.make_id, is_custom)
+
+    def required_or_custom(self, heads: Mapping[str, str]) -> Callable[[], TextReader]:
+        """The same, or one call of a custom tool behind its head. heads: by head, the tool's name."""
+        from noria.parsers.custom import ForcedReader
+
+        return lambda: ForcedReader(heads, self.required(), self.make_id)
 
     def sink(self) -> CallSink:
         return CallSink(self.tools, self.make_id, self.max_calls)

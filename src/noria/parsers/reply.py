@@ -47,8 +47,8 @@ class PlainReader:
 class NamedCallReader:
     """The whole text is the arguments of one call, since a grammar made it so."""
 
-    def __init__(self, name: str, make_id: MakeId) -> None:
-        self._begin: CallBegin | None = CallBegin(0, make_id(0, name), name)
+    def __init__(self, name: str, make_id: MakeId, is_custom: bool = False) -> None:
+        self._begin: CallBegin | None = CallBegin(0, make_id(0, name), name, is_custom)
 
     def feed(self, text: str) -> list[Part]:
         begin, self._begin = self._begin, None

@@ -25,7 +25,11 @@ from noria.server.protocol.structured import grammar_of
 from noria.server.service import Service
 from noria.tokenize.chat_template import ChatOptions
 
-_NOT_STATED = dict.fromkeys(("description", "parameters", "strict"))  # of a tool, told as null
+# Of a tool, by its type: told as null.
+_NOT_STATED = {
+    "function": dict.fromkeys(("description", "parameters", "strict")),
+    "custom": dict.fromkeys(("description", "format")),
+}
 
 
 async def create_response(service: Service, request: Request) -> Response:
@@ -87,7 +91,7 @@ def _settings(fields: ResponsesRequest, params: SamplingParams) -> dict[str, Any
         "temperature": params.temperature,
         "text": {"format": (fields.text or {}).get("format") or {"type": "text"}},
         "tool_choice": fields.tool_choice or "auto",
-        "tools": [{**_NOT_STATED, **tool} for tool in fields.tools or ()],
+        "tools": [{**_NOT_STATED.get(tool["type"], {}), **tool} for tool in fields.tools or ()],
         "top_logprobs": fields.top_logprobs or 0,
         "top_p": params.top_p,
         "truncation": fields.truncation or "disabled",

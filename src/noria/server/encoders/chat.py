@@ -10,7 +10,7 @@ import orjson
 
 from noria.core.plan import TokenLogprobs
 from noria.parsers.parts import CallArguments, Content, Part, Reasoning
-from noria.server.encoders.reply import KEEP_ALIVE_COMMENT, ChoiceResult, Reply, members_of
+from noria.server.encoders.reply import KEEP_ALIVE_COMMENT, ChoiceResult, Reply, ToolCall, members_of
 from noria.server.errors import ApiError
 from noria.server.turn import ChoiceEvent
 
@@ -52,6 +52,7 @@ class ChatEncoder:
         self._prompt_text = prompt_text
         self._templates = reply.templates(_CHUNK, "delta")
         self._calling: set[int] = set()  # streams: choices that have made calls
+        self._customs: set[tuple[int, int]] = set()  # and which of those are of custom tools
 
     def begin(self) -> bytes:
         usage = self._reply.chunk_usage()
@@ -113,7 +114,7 @@ class ChatEncoder:
         message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
         if calls:
             message["content"] = text or None
-            message["tool_calls"] = [_call(call.id, call.name, call.arguments) for call in calls]
+            message["tool_calls"] = [_call(call) for call in calls]
         if reasoning:
             message |= dict.fromkeys(self._words.reasoning, reasoning)
         return message
@@ -124,9 +125,14 @@ class ChatEncoder:
         if isinstance(part, Reasoning):
             return orjson.dumps(dict.fromkeys(self._words.reasoning, part.text))
         if isinstance(part, CallArguments):
-            return orjson.dumps({"tool_calls": [{"index": part.index, "function": {"arguments": part.text}}]})
+            is_custom = (index, part.index) in self._customs
+            more = {"custom": {"input": part.text}} if is_custom else {"function": {"arguments": part.text}}
+            return orjson.dumps({"tool_calls": [{"index": part.index, **more}]})
         self._calling.add(index)
-        return orjson.dumps({"tool_calls": [{"index": part.index, **_call(part.id, part.name, "")}]})
+        if part.is_custom:
+            self._customs.add((index, part.index))
+        call = ToolCall(part.id, part.name, "", part.is_custom)
+        return orjson.dumps({"tool_calls": [{"index": part.index, **_call(call)}]})
 
     def _finish(self, finish: str | None, has_calls: bool) -> str | None:
         return self._words.finish if has_calls and finish == "stop" else finish
@@ -149,8 +155,12 @@ class ChatEncoder:
         return {"content": [self._reply.names.chat_entry(item) for item in logprobs]}
 
 
-def _call(call_id: str, name: str, arguments: str) -> dict[str, Any]:
-    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+def _call(call: ToolCall) -> dict[str, Any]:
+    if call.is_custom:
+        return {"id": call.id, "type": "custom", "custom": {"name": call.name, "input": call.arguments}}
+    return {
+        "id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}
+    }  # fmt: skip
 
 
 def _content(text: str) -> bytes:

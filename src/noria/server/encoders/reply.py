@@ -80,11 +80,12 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """arguments: JSON text, as the model wrote it."""
+    """arguments: JSON text, as the model wrote it; of a custom tool, its input."""
 
     id: str
     name: str
     arguments: str
+    is_custom: bool = False
 
 
 @dataclass(slots=True)
@@ -121,7 +122,10 @@ class ChoiceResult:
             if isinstance(part, CallArguments):
                 arguments.setdefault(part.index, []).append(part.text)
         begins = [part for part in self.parts if isinstance(part, CallBegin)]
-        return [ToolCall(part.id, part.name, "".join(arguments.get(part.index, ()))) for part in begins]
+        return [
+            ToolCall(part.id, part.name, "".join(arguments.get(part.index, ())), part.is_custom)
+            for part in begins
+        ]
 
     def add(self, event: ChoiceEvent) -> None:
         self.parts += event.parts

@@ -57,7 +57,8 @@ class Item:
     def closing(self, status: str) -> Iterator[Event]:
         text = "".join(self.texts)
         if isinstance(self.begin, CallBegin):
-            yield f"{self._word}.done", {**self._place(), "name": self.begin.name, "arguments": text}
+            name = {} if self.begin.is_custom else {"name": self.begin.name}
+            yield f"{self._word}.done", {**self._place(), **name, _member_of(self.begin): text}
         elif self._is_message:
             part = self._text_part()
             yield f"{self._word}.done", {**self._place(), "text": text, "logprobs": part["logprobs"]}
@@ -69,8 +70,9 @@ class Item:
     def whole(self, status: str) -> dict[str, Any]:
         text = "".join(self.texts)
         if isinstance(self.begin, CallBegin):
-            call = {"call_id": self.begin.id, "name": self.begin.name, "arguments": text}
-            return {"type": "function_call", "id": self.id, "status": status, **call}
+            kind = "custom_tool_call" if self.begin.is_custom else "function_call"
+            call = {"call_id": self.begin.id, "name": self.begin.name, _member_of(self.begin): text}
+            return {"type": kind, "id": self.id, "status": status, **call}
         if isinstance(self.begin, Reasoning):
             return {
                 "type": "reasoning",
@@ -90,7 +92,7 @@ class Item:
     @property
     def _word(self) -> str:
         if isinstance(self.begin, CallBegin):
-            return "function_call_arguments"
+            return "custom_tool_call_input" if self.begin.is_custom else "function_call_arguments"
         return "output_text" if self._is_message else "reasoning_text"
 
     def _place(self) -> dict[str, Any]:
@@ -100,6 +102,10 @@ class Item:
     def _text_part(self) -> dict[str, Any]:
         text = "".join(self.texts)
         return {"type": "output_text", "text": text, "annotations": [], "logprobs": list(self.logprobs)}
+
+
+def _member_of(begin: CallBegin) -> str:
+    return "input" if begin.is_custom else "arguments"
 
 
 def sealed(text: str) -> str:
@@ -118,5 +124,5 @@ def unsealed(content: str) -> str | None:
 def begin_of(part: Part) -> str:
     """How the ids of such items begin."""
     if isinstance(part, CallBegin):
-        return "fc_"
+        return "ctc_" if part.is_custom else "fc_"
     return "rs_" if isinstance(part, Reasoning) else "msg_"

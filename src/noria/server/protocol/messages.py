@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from noria.chats.custom import arguments_of
 from noria.server.errors import ApiError
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -108,7 +109,11 @@ def _template_message(message: Any, where: str) -> dict[str, Any]:
     # Templates know no developer, and many drop whom they do not know.
     prepared = {**message, "role": "system" if role == "developer" else role}
     _check_content(message.get("content"), role, where)
-    _check_fields(message, where)
+    if isinstance(message.get("tool_calls"), list):
+        prepared["tool_calls"] = [
+            _as_function(call, f"{where}.tool_calls[{i}]") for i, call in enumerate(message["tool_calls"])
+        ]
+    _check_fields(prepared, where)
     if isinstance(message.get("content"), list):
         _take_thinking_out(prepared)
     return prepared
@@ -141,6 +146,19 @@ def _check_fields(message: dict[str, Any], where: str) -> None:
             )
         if not isinstance(function.get("arguments", ""), (str, dict, type(None))):
             raise ApiError(f"{where}.tool_calls[{i}].function.arguments must be JSON text", param="messages")
+
+
+def _as_function(call: Any, where: str) -> Any:
+    """A call of a custom tool as one of a function, which is what templates know."""
+    if not isinstance(call, dict) or call.get("type") != "custom":
+        return call
+    custom = call.get("custom")
+    if not isinstance(custom, dict) or not isinstance(custom.get("input"), str):
+        raise ApiError(
+            f"{where}.custom must be an object with a name and an input, a string", param="messages"
+        )
+    function = {"name": custom.get("name"), "arguments": arguments_of(custom["input"])}
+    return {"id": call.get("id"), "type": "function", "function": function}
 
 
 def _take_thinking_out(message: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from noria.chats.custom import arguments_of
 from noria.server.encoders.response_items import unsealed
 from noria.server.errors import ApiError
 
@@ -52,6 +53,25 @@ _OUTPUT_SCHEMA = {
         "output": {"type": "string"},
     },
 }
+_CUSTOM_CALL_SCHEMA = {
+    "type": "object",
+    "required": ["type", "call_id", "name", "input"],
+    "properties": {
+        "type": {"const": "custom_tool_call"},
+        "call_id": {"type": "string"},
+        "name": {"type": "string"},
+        "input": {"type": "string"},
+    },
+}
+_CUSTOM_OUTPUT_SCHEMA = {
+    "type": "object",
+    "required": ["type", "call_id", "output"],
+    "properties": {
+        "type": {"const": "custom_tool_call_output"},
+        "call_id": {"type": "string"},
+        "output": {"type": "string"},
+    },
+}
 _REASONING_SCHEMA = {"type": "object", "required": ["type"], "properties": {"type": {"const": "reasoning"}}}
 INPUT_SCHEMA = {
     "anyOf": [
@@ -59,7 +79,16 @@ INPUT_SCHEMA = {
         {
             "type": "array",
             "minItems": 1,
-            "items": {"anyOf": [_MESSAGE_SCHEMA, _CALL_SCHEMA, _OUTPUT_SCHEMA, _REASONING_SCHEMA]},
+            "items": {
+                "anyOf": [
+                    _MESSAGE_SCHEMA,
+                    _CALL_SCHEMA,
+                    _OUTPUT_SCHEMA,
+                    _CUSTOM_CALL_SCHEMA,
+                    _CUSTOM_OUTPUT_SCHEMA,
+                    _REASONING_SCHEMA,
+                ]
+            },
         },
     ]
 }
@@ -119,6 +148,12 @@ def _add_call(messages: Messages, item: dict[str, Any], where: str) -> None:
     _turn_of_assistant(messages).setdefault("tool_calls", []).append(call)
 
 
+def _add_custom_call(messages: Messages, item: dict[str, Any], where: str) -> None:
+    if not isinstance(item.get("input"), str):
+        raise _fault(f"{where}.input must be a string")
+    _add_call(messages, {**item, "arguments": arguments_of(item["input"])}, where)
+
+
 def _add_output(messages: Messages, item: dict[str, Any], where: str) -> None:
     if not isinstance(item.get("call_id"), str):
         raise _fault(f"{where}.call_id must be a string")
@@ -159,6 +194,8 @@ _ITEMS: dict[str, Callable[[Messages, dict[str, Any], str], None]] = {
     "message": _add_message,
     "function_call": _add_call,
     "function_call_output": _add_output,
+    "custom_tool_call": _add_custom_call,
+    "custom_tool_call_output": _add_output,
     "reasoning": _add_reasoning,
 }
 
