@@ -15,8 +15,9 @@ from noria.bench.http_client import parse_origin
 from noria.bench.http_target import open_http_target
 from noria.bench.outcome import Outcome, Status
 from noria.bench.pieces import Piece, Planned
-from noria.bench.play import Play
+from noria.bench.play import Play, followers_of, make_play
 from noria.bench.run import Asked, News, RunResult, Stop, run
+from noria.bench.workload import Workload
 from noria.config.benching import LoadOptions, TargetOptions, WorkloadOptions
 from noria.config.errors import ConfigError, RequestError
 from support_scripted_server import Script, ScriptedServer, scripted
@@ -97,6 +98,24 @@ def test_an_open_loop_with_a_limit_lets_requests_wait_and_counts_it() -> None:
     assert server.most_at_once == 1
     assert all(later - earlier >= 0.045 for earlier, later in pairwise(waited))
     assert all(one.ttft_slo_s >= one.ttft_s for one in outcomes)
+
+
+def test_planning_conversations_looks_at_their_turns_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many there are: a look at all of them for each of them takes seconds where there are thousands."""
+
+    class Counted(dict[int, int]):
+        num_walks = 0
+
+        def values(self) -> Any:
+            Counted.num_walks += 1
+            return super().values()
+
+    monkeypatch.setattr("noria.bench.play.followers_of", lambda requests: Counted(followers_of(requests)))
+    turns = tuple(replace(one, session=f"s{one.index // 3}", turn=one.index % 3) for one in requests(300))
+    play = make_play(Workload("chats", turns), LoadOptions(rate=5.0), 0)
+    assert [index for _, index in play.due] == list(range(0, 300, 3))
+    assert len(play.followers) == 200
+    assert Counted.num_walks == 1
 
 
 def test_turns_come_one_after_the_other() -> None:

@@ -123,6 +123,17 @@ def test_binomial_tails_are_those_of_the_reference(successes: int, trials: int, 
         assert binomial_quantile(share, trials, probability) == expected.ppf(share)
 
 
+def test_values_that_differ_by_rounding_alone_have_one_rank() -> None:
+    """Sums of the same steps in another order: 0.1 + 0.2 is not 0.3."""
+    times = np.arange(20.0)
+    rising_by_noise = 0.3 + times * 1e-16
+    assert len(set(rising_by_noise)) > 1
+    assert rank_correlation(rising_by_noise, times) == 0.0
+    steps = np.where(times < 10, 0.3, 0.4)
+    assert rank_correlation(steps + times * 1e-16, times) == pytest.approx(rank_correlation(steps, times))
+    assert rank_correlation(times * 1e-16, times) == pytest.approx(1.0)
+
+
 def test_rank_correlation_is_that_of_the_reference_with_ties() -> None:
     random = np.random.default_rng(6)
     first = random.integers(0, 5, 40).astype(np.float64)

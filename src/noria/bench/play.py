@@ -59,7 +59,8 @@ def make_play(workload: Workload, options: LoadOptions, seed: int) -> Play:
     if workload.times_s is not None:
         return _of_trace(workload, workload.times_s, options, seed)
     followers = followers_of(workload.requests)
-    firsts = [index for index in range(len(workload.requests)) if index not in set(followers.values())]
+    following = set(followers.values())
+    firsts = [index for index in range(len(workload.requests)) if index not in following]
     if options.rate is None:
         due = tuple((0.0, index) for index in firsts)
         places = options.max_concurrency or _DEFAULT_CONCURRENCY
