@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,14 @@ from typing import Any
 import pytest
 
 from noria.config.asked import EngineOptions
+from noria.config.errors import ConfigError
 from noria.config.hardware import machine_facts
 from noria.config.operating_point import over_operating_point, write_operating_point
 from noria.config.option import settings_of
 from noria.config.parse import build, given_by_mapping, value_of
 from noria.config.point_in_force import PointInForce, point_in_force
 from noria.config.serving import ServeOptions
-from support_config import operating_point
+from support_config import GIB, hardware, operating_point, resolved
 
 MODEL = {"name": "tiny", "hash": "0123456789abcdef"}
 MACHINE = {"processor": "A Processor", "cpus": 2, "memory_bytes": 8 * 2**30}
@@ -100,6 +102,25 @@ def test_a_number_of_blocks_that_lost_its_ground_is_told(tmp_path: Path) -> None
     assert found is not None
     assert found.departures == {"num_gpu_blocks_override": None}
     assert "stated otherwise: num_gpu_blocks_override derived (500 in it)" in found.words()
+
+
+def test_a_machine_with_less_memory_than_a_points_cache_needs_is_told_which_number_fits(tmp_path: Path) -> None:
+    """A smaller cache, taken in silence, would leave a promise that nobody has measured."""
+    path = tmp_path / "point.json"
+    write_operating_point(operating_point(num_gpu_blocks_override=6000, max_model_len=1024), str(path))
+
+    def asked(**stated: Any) -> dict[str, Any]:
+        given = given_by_mapping(EngineOptions, {"operating_point": str(path), **stated})
+        options = build(EngineOptions, over_operating_point(EngineOptions, given))
+        return {"num_gpu_blocks_override": options.memory.num_gpu_blocks_override, "max_model_len": 1024}
+
+    assert resolved(asked(), hardware(total=8 * GIB)).config.cache.num_blocks == 6000
+    with pytest.raises(ConfigError) as refused:
+        resolved(asked(), hardware(total=4 * GIB))
+    fitting = int(re.findall(r"--num-gpu-blocks-override (\d+)", str(refused.value))[0])
+    assert 1000 < fitting < 6000
+    small = resolved(asked(num_gpu_blocks_override=fitting), hardware(total=4 * GIB))
+    assert small.config.cache.num_blocks == fitting
 
 
 def test_an_engine_without_a_queue_leaves_the_settings_of_the_queue_alone(tmp_path: Path) -> None:
