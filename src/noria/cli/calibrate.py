@@ -12,12 +12,15 @@ from noria.bench.files import read_outcomes
 from noria.capacity.front import NO_FRONT, Front, fit_front, passages
 from noria.capacity.run_file import Run, read_run
 from noria.cli.loading import load
+from noria.config.asked import EngineOptions
 from noria.config.calibrating import CalibrateOptions
 from noria.config.engine import EngineConfig
 from noria.config.errors import ConfigError
 from noria.config.extras import require
 from noria.core.clock import MonotonicClock
 from noria.engine.messages import StepRecord
+
+_LARGE_SHARE = 0.25  # of the time, for steps larger than the settings' own
 
 
 def run(options: CalibrateOptions) -> int:
@@ -95,17 +98,47 @@ def _comparable(config: EngineConfig) -> EngineConfig:
 
 
 def measure(options: CalibrateOptions) -> tuple[EngineConfig, list[Sequence[StepRecord]]]:
-    """The settings of an engine that ran in this process, and its steps. Raises ModelError, ConfigError."""
+    """The settings of an engine that ran in this process, and its steps; where nobody stated how large steps may be,
+    those of a second one, too, whose steps may be as large as any that noria tune tries. Raises ModelError,
+    ConfigError."""
+    seconds = 60 * options.calibration.minutes
+    if options.engine.scheduler.max_num_batched_tokens is not None:
+        config, steps = _measure_own(options.engine, seconds)
+        return config, [steps]
+    config, steps = _measure_own(options.engine, (1 - _LARGE_SHARE) * seconds)
+    large = _measure_large(options.engine, config, _LARGE_SHARE * seconds)
+    return config, [steps, large] if large else [steps]
+
+
+def _measure_own(engine: EngineOptions, seconds: float) -> tuple[EngineConfig, list[StepRecord]]:
     from noria.capacity.probing import levels, probe
 
     kept = _Steps()
-    with load(options.engine) as llm:
+    with load(engine) as llm:
         llm.client.recorder.add_listener(kept)
         config = llm.resolved.config
-        stages = levels(config, 60 * options.calibration.minutes)
         with _bar() as progress:
-            probe(llm.client, config, stages, MonotonicClock(), progress)
-    return config, [kept.records]
+            probe(llm.client, config, levels(config, seconds), MonotonicClock(), progress)
+    return config, kept.records
+
+
+def _measure_large(engine: EngineOptions, config: EngineConfig, seconds: float) -> list[StepRecord]:
+    """config: of the first engine. Where the memory does not suffice for the largest steps, of smaller ones; none where
+    there is no larger step than the first engine's."""
+    from noria.capacity.bursts import burst, bursts, wide_options
+
+    kept, planned = _Steps(), bursts(config, seconds)
+    while planned:
+        try:
+            llm = load(wide_options(engine, config, planned))
+        except ConfigError:
+            planned = planned[:-1]
+            continue
+        with llm, _bar() as progress:
+            llm.client.recorder.add_listener(kept)
+            burst(llm.client, config.model.vocab_size, planned, seconds, MonotonicClock(), progress)
+        break
+    return kept.records
 
 
 class _Steps:
