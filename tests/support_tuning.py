@@ -12,12 +12,12 @@ import numpy as np
 from noria.bench.certificate import Verdict
 from noria.bench.outcome import Outcome, Status
 from noria.bench.slo import clipped
-from noria.bench.stats import Interval, Values, effective_count
+from noria.bench.stats import Interval, Values
 from noria.capacity.model_file import Calibration, save
 from noria.capacity.step_model import StepModel
 from noria.config.benching import LoadOptions, WorkloadOptions
 from noria.config.engine import EngineConfig
-from noria.tuning.limits import Evidence
+from noria.tuning.limits import Evidence, tail_count
 from noria.tuning.load import TunedLoad, make_load
 from noria.tuning.probe import Figures, ProbeResult
 from support_capacity import simple_model
@@ -106,7 +106,7 @@ def queue_margin(limit: float, share: float, is_fixed: bool) -> Callable[[float]
 
 def queue_evidence(waited: Values, limit: float) -> Evidence:
     """Of waiting times, as limits.evidence has it of outcomes."""
-    count = effective_count(np.array([clipped(one) for one in waited / limit]))
+    count = tail_count([clipped(one) for one in waited / limit])
     nowhere = Interval(1.0, math.nan, math.nan)
     return Evidence(float((waited > limit).mean()) * count, count, nowhere, limit)
 

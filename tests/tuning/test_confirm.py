@@ -52,7 +52,11 @@ class Engines:
 
 
 def confirmer(engines: Engines, can_go_on: bool = True) -> Confirmer:
-    return Confirmer(engines, lambda: can_go_on, lambda words: None, 0.95)
+    return Confirmer(engines, lambda: can_go_on, lambda words: None, 0.95, near_the_limit)
+
+
+def near_the_limit(setting: Setting, share: float, rate: float, confidence: float) -> bool:
+    return share <= 0.93
 
 
 def test_what_the_machine_does_replaces_what_was_simulated() -> None:
@@ -91,6 +95,37 @@ def test_a_rate_is_certified_below_the_edge_where_nothing_is_certain() -> None:
     assert final.best.verdict is Verdict.PASS
     assert stage.confirmed[Setting()].is_certified
     assert 8.0 < final.passed < 9.5
+
+
+def test_with_time_left_a_higher_rate_is_certified_than_the_first_that_passed() -> None:
+    """It takes less than was foretold, which only then is known."""
+    asked: list[float] = []
+
+    def foresee(setting: Setting, share: float, rate: float, confidence: float) -> bool:
+        asked.append(confidence)
+        return share <= (0.7 if confidence < 0.98 else 0.9)
+
+    stage = Confirmer(Engines({Setting(): 10.0}), lambda: True, lambda words: None, 0.95, foresee)
+    stage.screen([candidate(Setting(), 10.0)])
+    stage.certify(Setting())
+    final = stage.confirmed[Setting()].final
+    assert final is not None
+    assert [probe.verdict for probe in final.probes] == [Verdict.PASS, Verdict.PASS]
+    assert final.probes[0].rate < 7.0 < 8.5 < final.probes[1].rate == final.passed
+    assert asked[0] == pytest.approx(0.975)
+
+
+def test_when_the_time_is_over_after_the_first_that_passed_that_one_is_kept() -> None:
+    left = iter([True] * 6 + [False] * 6)
+    stage = Confirmer(
+        Engines({Setting(): 10.0}), lambda: next(left), lambda words: None, 0.95, lambda *foretold: True
+    )
+    stage.screen([candidate(Setting(), 10.0)])
+    stage.can_go_on = lambda: False
+    stage.certify(Setting())
+    final = stage.confirmed[Setting()].final
+    assert final is not None
+    assert len(final.probes) == 1
 
 
 def test_what_passed_while_settings_were_ranked_is_no_certificate() -> None:
@@ -151,7 +186,7 @@ def test_an_engine_that_is_another_than_was_simulated_ends_the_search() -> None:
             raise OtherEngine("the server has another model")
         yield CurveProber(math.log), CurveProber(math.log)
 
-    stage = Confirmer(opened, lambda: True, lambda words: None, 0.95)
+    stage = Confirmer(opened, lambda: True, lambda words: None, 0.95, near_the_limit)
     with pytest.raises(OtherEngine):
         stage.screen([candidate(Setting(), 10.0)])
     assert stage.broken == {}
@@ -210,7 +245,7 @@ def test_a_rate_beyond_what_a_queue_can_keep_is_certified_no_oftener_than_the_er
 
     false = 0
     for _ in range(80):
-        stage = Confirmer(opened, lambda: True, lambda words: None, 0.95)
+        stage = Confirmer(opened, lambda: True, lambda words: None, 0.95, near_the_limit)
         stage.screen([candidate(Setting(), 1.5 * truth)])
         stage.certify(Setting())
         best = stage.confirmed[Setting()].final
@@ -262,6 +297,19 @@ def test_the_shortlist_has_the_calibrated_settings_the_best_and_the_corner_once_
         ranked[0].setting,
         ranked[1].setting,
     ]
+
+
+def test_a_corner_that_decides_as_one_of_the_shortlist_is_not_measured() -> None:
+    ranked = [candidate(Setting(size, 512), 10.0 - size / 100).explored for size in (16, 32)]
+    measured = candidate(Setting(), 3.0).explored
+    corner = candidate(Setting(512, 16384), 3.0).explored
+    assert shortlist(ranked, measured, replace(corner, same_as=Setting(16, 512)), 2)[-1].setting == Setting(
+        32, 512
+    )
+    assert shortlist(ranked, measured, replace(corner, same_as=Setting(64, 512)), 2)[-1] == replace(
+        corner, same_as=Setting(64, 512)
+    )
+    assert shortlist(ranked, measured, corner, 2)[-1] == corner
 
 
 class Fixed:

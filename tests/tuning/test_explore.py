@@ -7,15 +7,20 @@ from dataclasses import replace
 import pytest
 
 from noria.bench.certificate import Verdict
+from noria.capacity.arrivals import Arrival
+from noria.capacity.driving import Driver
 from noria.capacity.front import NO_FRONT, Front
 from noria.capacity.model_file import Calibration
+from noria.capacity.replica import Outcome
+from noria.config.benching import LoadOptions, WorkloadOptions
 from noria.config.errors import ConfigError
+from noria.core.outputs import FinishReason
 from noria.tuning.attempts import with_attempts
 from noria.tuning.explore import Explorer, explore
 from noria.tuning.limits import Limits
-from noria.tuning.load import covering_length
+from noria.tuning.load import begin_s, covering_length, make_load, num_warm_up
 from noria.tuning.setting import Setting, serve_arguments
-from noria.tuning.simulated import Peak, SimulatedProber
+from noria.tuning.simulated import Peak, SimulatedProber, _ClearlyLateError, _Watch
 from noria.tuning.space import Space, decide_alike, feasible, neighbours
 from support_engine import engine_config
 from support_tuning import calibration, tuned_load
@@ -79,6 +84,39 @@ def test_bounds_that_are_never_reached_make_no_difference_so_one_of_them_is_simu
     )
 
 
+def test_blocks_that_make_no_difference_are_one_setting_with_the_others_named() -> None:
+    """Random prompts share nothing, so neither blocks nor the prefix cache change a step."""
+    tried = explorer()
+    space = Space(num_seqs=(16,), step_tokens=(128,), block_sizes=(8, 16, 32), prefix_caching=(True, False))
+    ranked = explore(tried, space, lambda block_size: None, lambda done, total: None)
+    variants = [one for one in tried.found.values() if one.setting.block_size or one.setting.max_num_seqs]
+    assert not any(one.setting.block_size for one in ranked)
+    assert all(one.same_as is not None for one in variants if one.setting.block_size and not one.why_out)
+    best = ranked[0].setting
+    alike = {one.setting for one in tried.found.values() if one.same_as == best}
+    assert {(one.block_size, one.enable_prefix_caching) for one in alike} >= {
+        (8, None),
+        (32, None),
+        (32, False),
+    }
+
+
+def test_blocks_that_make_a_difference_are_settings_of_their_own() -> None:
+    """Prompts share 60 tokens: of these a block of 64 shares nothing."""
+    options = WorkloadOptions(
+        prompt_tokens="40", output_tokens="4", prefix_tokens=60, prefix_groups=1, prefix_sharing=1.0
+    )
+    load = make_load(options, LoadOptions(), 200, 4096)
+    tried = Explorer(calibration(), load, replace(LIMITS, ttft_s=1.0), 100, lambda: True)
+    base = tried.try_setting(Setting(16, 128), 0.7 * tried.saturated_rate())
+    finer = tried.try_variant(base.setting, Setting(16, 128, block_size=8))
+    coarser = tried.try_variant(base.setting, Setting(16, 128, block_size=64))
+    assert finer.same_as is coarser.same_as is None
+    assert finer.rate is not None
+    assert finer.rate.probes[0].rate in {one.rate for one in base.rate.probes} if base.rate else False
+    assert coarser.estimate < base.estimate <= finer.estimate
+
+
 def test_the_same_search_twice_finds_the_same() -> None:
     one, two = (explorer().search(Setting(16, 128), 2.0, 0.05) for _ in range(2))
     assert one == two
@@ -92,6 +130,30 @@ def test_what_clearly_misses_its_limits_is_ended_early_with_the_same_verdict() -
     assert found.margin > 0
     assert prober.peak is None
     assert found.num_requests < 200
+
+
+def test_a_simulated_load_of_conversations_leaves_out_the_warm_up_that_a_real_one_does() -> None:
+    """The first tenth of the conversations, not of the requests: 5 of 50; then 200 - 5 requests may have 29 late ones
+    before it is clear that three times too many are."""
+    options = WorkloadOptions(prompt_tokens="20", output_tokens="4", turns="4")
+    play = make_load(options, LoadOptions(), 200, 4096).play(2.0, 200)
+    assert (len(play.due), num_warm_up(play)) == (50, 5)
+    first_s = begin_s(play)
+    assert first_s == play.due[5][0]
+    watch = _Watch(Driver(play, 0), play, Limits(ttft_s=1.0), NO_FRONT)
+
+    def late(number: int, at_s: float) -> Outcome:
+        arrival = Arrival(str(number), at_s, (1,) * 24, 20, 4)
+        return Outcome(arrival, 0, [at_s + 2.0, at_s + 2.1], FinishReason.LENGTH, at_s + 2.1)
+
+    for number in range(
+        5
+    ):  # the first turns of all, and turns that follow soon: a server that is empty is too kind
+        watch.follow_up(late(number, first_s - 0.1))
+    for number in range(29):
+        watch.follow_up(late(5 + number, first_s + number))
+    with pytest.raises(_ClearlyLateError):
+        watch.follow_up(late(34, first_s + 29))
 
 
 def test_a_short_workload_finds_the_rate_that_a_long_one_finds() -> None:
@@ -118,6 +180,22 @@ def test_what_http_takes_is_part_of_the_latency_that_is_limited() -> None:
     slow = SimulatedProber(with_setting(Setting(16, 128), Front(LIMITS.ttft_s)), tuned_load(), LIMITS, 100)
     assert slow.probe(0.5).verdict is Verdict.FAIL
     assert slow.peak is None  # every request is late: ended early
+
+
+def test_a_certificate_is_foretold_well_below_the_limit_and_not_at_it() -> None:
+    """Nor of too few requests, nor of a load that is over before a queue can grow."""
+    tried = explorer(replace(LIMITS, ttft_s=1.0))
+    setting = Setting(16, 128)
+    found = tried.try_setting(setting, 0.7 * tried.saturated_rate())
+    assert found.rate is not None
+    assert tried.is_certified_within(setting, 0.4, 800, 0.95)
+    assert not tried.is_certified_within(setting, 1.02, 800, 0.95)
+    assert not tried.is_certified_within(setting, 0.4, 60, 0.95)
+    assert not tried.is_certified_within(setting, 0.4, 0, 0.95)
+    long = explorer(Limits(ttft_s=30.0))
+    long.found[setting] = found
+    assert not long.is_certified_within(setting, 0.5, 200, 0.95)
+    assert long.is_certified_within(setting, 0.5, 1000, 0.95)
 
 
 def test_limits_that_nothing_can_keep_are_refused_with_the_factor() -> None:

@@ -60,6 +60,23 @@ def test_what_keeps_its_limit_with_room_passes_after_72_requests() -> None:
     assert certifier.look(72, {"ttft": Evidence(0.0, 72.0, NOWHERE, 1.0)}) is Verdict.PASS
 
 
+def test_the_end_of_the_time_is_a_look_of_its_own() -> None:
+    """It spends as the next one would have, which was due a request later."""
+    late, good = ({"ttft": Evidence(bad, 97.0, NOWHERE, 1.0)} for bad in (3.0, 0.0))
+    verdicts = []
+    for last in (False, True):
+        certifier = Certifier(0.95, 0.95)
+        assert certifier.look(97, late) is Verdict.UNDECIDED
+        verdicts.append((certifier.last_look if last else certifier.look)(120, good))
+    assert verdicts == [Verdict.UNDECIDED, Verdict.PASS]
+    certifier = Certifier(0.95, 0.95)
+    certifier.look(97, late)
+    assert certifier.last_look(120, {"ttft": Evidence(0.0, 93.0, NOWHERE, 1.0)}) is Verdict.UNDECIDED
+    assert (
+        Certifier(0.95, 0.95).last_look(11, {"ttft": Evidence(11.0, 11.0, NOWHERE, 1.0)}) is Verdict.UNDECIDED
+    )
+
+
 def test_one_limit_that_is_open_keeps_the_others_from_passing() -> None:
     found = {"ttft": Evidence(0.0, 80.0, NOWHERE, 1.0), "itl": Evidence(3.0, 80.0, NOWHERE, 1.0)}
     assert Certifier(0.95, 0.95).look(80, found) is Verdict.UNDECIDED

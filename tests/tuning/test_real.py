@@ -121,6 +121,14 @@ def test_a_queue_that_still_grows_does_not_pass_however_short_it_is() -> None:
     assert judge.result(2.0, outcomes, []).verdict is not Verdict.PASS
 
 
+@pytest.mark.parametrize("rise_s", [1e-16, 1e-5])
+def test_first_tokens_that_all_come_equally_soon_are_no_queue(rise_s: float) -> None:
+    judge = watch(most=200)
+    outcomes = [outcome(i, i / 2, 0.05 + i * rise_s, WHOLE) for i in range(200)]
+    watched(outcomes, judge)
+    assert judge.verdict is Verdict.PASS
+
+
 def test_refusals_fail_a_load_within_a_few_dozen_requests() -> None:
     judge = watch()
     outcomes = [outcome(i, i / 2, 0.1, WHOLE, Status.REJECTED if i % 2 else Status.OK) for i in range(100)]
@@ -171,7 +179,7 @@ def test_a_candidate_gets_no_setting_of_the_users_own_server_from_the_environmen
 
 
 def test_a_setting_without_a_server_has_the_model_of_those_that_had_one(tmp_path: Path) -> None:
-    engine = RealEngine(calibration().config, {}, tuned_load(), LIMITS, tmp_path)
+    engine = RealEngine(calibration().config, {}, tuned_load(), LIMITS, 100, tmp_path)
     assert engine.fingerprint_of(Setting(8)) == {}
     engine.fingerprints[Setting(4)] = told = {"model": {"hash": "1"}, "settings": {"max_num_seqs": 4}}
     assert engine.fingerprint_of(Setting(4)) == told

@@ -73,7 +73,7 @@ def test_everything_that_a_server_has_otherwise_is_told_at_once() -> None:
 
 
 def test_what_another_model_tells_of_itself_is_not_kept(tmp_path: Path) -> None:
-    engine = RealEngine(calibration().config, {}, tuned_load(), Limits(ttft_s=1.0), tmp_path)
+    engine = RealEngine(calibration().config, {}, tuned_load(), Limits(ttft_s=1.0), 100, tmp_path)
     with pytest.raises(
         OtherEngine, match=r"steps were measured with test, and the server has other: .*--model"
     ):

@@ -21,7 +21,7 @@ from noria.tuning.same_engine import OtherEngine
 from noria.tuning.setting import Setting
 from noria.tuning.space import Space
 from noria.tuning.tuner import Found, Job, Tuner
-from noria.tuning.words import sentences
+from noria.tuning.words import HEADINGS, headline, rows, sentences
 from support_tuning import CurveProber, calibration, tuned_load
 
 SPACE = Space(num_seqs=(16,), step_tokens=(128, 512), block_sizes=(16,), prefix_caching=(True,))
@@ -67,6 +67,31 @@ def test_a_setting_that_the_simulation_ruled_out_and_the_machine_chose_is_explai
     found = search(1.0, monkeypatch, tmp_path)
     assert found.is_real
     assert found.sensitivities
+
+
+def test_settings_with_the_same_figures_are_one_row_that_names_what_makes_no_difference(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = search(1.0, monkeypatch, tmp_path)
+    one = next(kept for kept in found.explored if kept.setting.max_num_seqs and not kept.why_out)
+    twins = [replace(one.setting, max_num_batched_tokens=tokens) for tokens in (1024, 2048)]
+    alike = [replace(one, setting=setting, same_as=None) for setting in twins]
+    cached = replace(one, setting=replace(twins[0], enable_prefix_caching=False), same_as=twins[0])
+    shown = rows(replace(found, explored=(*alike, cached), confirmed={}))
+    assert len(shown) == 1
+    assert shown[0][0].endswith("(no difference: tokens 1024 = 2048; prefix cache off = on)")
+    assert len(shown[0]) == len(HEADINGS)
+
+
+def test_a_headline_says_whether_the_rate_is_certified(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = search(1.0, monkeypatch, tmp_path)
+    assert found.is_certified
+    assert "(certified)" in headline(found)
+    setting, kept = found.chosen.setting, found.confirmed[found.chosen.setting]
+    unsure = replace(found, confirmed={setting: replace(kept, final=None)})
+    assert "(measured, not certified)" in headline(unsure)
 
 
 @pytest.mark.parametrize("error", [EngineError("it broke"), OtherEngine("another model")])

@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +31,7 @@ _WIDTH = 140  # of a table that is not shown on a terminal
 _INTERRUPTED_STATUS = 130
 _CALIBRATION_SHARE, _MOST_CALIBRATION_MINUTES = 0.25, 2.0
 _MOST_REQUESTS = 3000  # of the workload, where requests are so short that a probe takes that many
-_LARGE_STEP = 2048  # tokens
-_TITLES = ("noria tune", "what one change does, by simulation")
+_TITLES = ("noria tune", "what one change does, by simulation", "if the load is another, by simulation")
 
 
 def run(options: TuneOptions) -> int:
@@ -67,21 +65,11 @@ def _calibration(options: TuneOptions, directory: Path) -> Calibration:
 
 
 def _learn(options: TuneOptions, path: str) -> None:
-    """Steps as the settings have them, and, where nobody stated how many tokens they may take, larger ones too: those
-    are among the candidates."""
     from noria.cli.calibrate import learn, measure
 
-    engine = options.engine
-    variants = [engine]
-    if engine.scheduler.max_num_batched_tokens is None:
-        variants.append(
-            replace(engine, scheduler=replace(engine.scheduler, max_num_batched_tokens=_LARGE_STEP))
-        )
     minutes = min(_CALIBRATION_SHARE * options.tuning.minutes, _MOST_CALIBRATION_MINUTES)
     print(f"measuring how long steps take, for {60 * minutes:.0f} s", file=sys.stderr)
-    part = CalibrationOptions(path, minutes / len(variants))
-    measured = [measure(CalibrateOptions(one, part)) for one in variants]
-    learn(measured[0][0], [steps for _, runs in measured for steps in runs], path)
+    learn(*measure(CalibrateOptions(options.engine, CalibrationOptions(path, minutes))), path)
 
 
 def _job(options: TuneOptions, calibration: Calibration, directory: Path) -> Job:
@@ -228,12 +216,15 @@ def _show(found: Found, console: Console) -> None:
     for row in words.rows(found):
         table.add_row(*row, style="bold green" if row[-1] else "")
     console.print(table)
-    changes = words.sensitivity_rows(found)
-    if changes:
-        effects = Table("changed to", "highest rate", title=_TITLES[1])
-        for change in changes:
-            effects.add_row(*change)
-        console.print(effects)
+    for title, headings, lines in (
+        (_TITLES[1], words.CHANGE_HEADINGS, words.sensitivity_rows(found)),
+        (_TITLES[2], words.SHIFT_HEADINGS, words.shift_rows(found)),
+    ):
+        if lines:
+            effects = Table(*headings, title=title)
+            for line in lines:
+                effects.add_row(*line)
+            console.print(effects)
     console.print(words.headline(found), style="bold", highlight=False)
     for sentence in words.sentences(found):
         console.print(sentence, highlight=False)

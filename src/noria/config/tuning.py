@@ -49,8 +49,8 @@ class TuningOptions:
     )
     minutes: float = option(
         8.0,
-        "How long it may take: two fifths simulate, the rest measures on the real engine. Whatever is found by then is "
-        "reported.",
+        "How long it may take: three tenths simulate, the rest measures on the real engine. Whatever is found by then "
+        "is reported.",
         REAL,
         low=0,
         low_is_open=True,
@@ -65,9 +65,9 @@ class TuningOptions:
         low=1,
     )
     requests: int = option(
-        300,
-        "Most requests of one probe on the real engine; more only where they would be over within ten times the "
-        "limit on the TTFT. What is clear ends after 12 to 90.",
+        100,
+        "Most requests of one probe on the real engine while settings are ranked; more only where they would be over "
+        "within ten times the limit on the TTFT. The probes that certify take as many as the time allows.",
         WHOLE,
         low=20,
     )

@@ -6,25 +6,27 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from noria.bench.certificate import Verdict, spent
 from noria.config.engine import EngineConfig
 from noria.config.errors import NoriaError
 from noria.tuning.bias import Bias, shifted
 from noria.tuning.explore import Explored
+from noria.tuning.final import Ladder
 from noria.tuning.max_rate import Ended, MaxRate, SearchOptions, conclude, find_max_rate, monotone_margins
 from noria.tuning.probe import LEAST_TO_JUDGE, CertainProber, Prober, ProbeResult, judged_by_figures
 from noria.tuning.same_engine import OtherEngine
 from noria.tuning.setting import Setting
 
 _SCREENING = SearchOptions(precision=0.10, most_probes=4)
-_STEP_DOWN, _FAR_DOWN = 0.87, 0.65  # of the rate, when a final probe did not pass, or failed by far
-_FIRST_FINAL = 0.93  # of the estimate: at the limit itself nothing can be certain
-_FAR = math.log(1.5)  # beyond the limit
 _MOST_FINAL = 6
 
 # A real server with a setting: screening by its figures, and one that promises nothing that is not certain.
 OpenProbers = Callable[[Setting], AbstractContextManager[tuple[Prober, CertainProber]]]
+# Whether a setting will be certified, in the time left, at a share of its limit, which is so many requests a second, at
+# that confidence.
+Foresee = Callable[[Setting, float, float, float], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +62,10 @@ class Confirmed:
 
     @property
     def limit(self) -> float:
-        """The estimate, where it is not known by now to be too much."""
-        return min(self.estimate, self.settled.failed)
+        """The estimate, where it is not known by now to be too much, or too little."""
+        return max(
+            min(self.estimate, self.settled.failed), self.final.passed if self.final is not None else 0.0
+        )
 
     @property
     def bias(self) -> float:
@@ -93,6 +97,7 @@ class Confirmer:
         can_go_on: Callable[[], bool],
         tell: Callable[[str], None],
         confidence: float,
+        foresee: Foresee,
     ) -> None:
         self.confirmed: dict[Setting, Confirmed] = {}
         self.broken: dict[Setting, str] = {}
@@ -101,6 +106,7 @@ class Confirmer:
         self._tell = tell
         self._configs: dict[Setting, EngineConfig] = {}
         self._confidence = confidence
+        self._foresee = foresee
         self._num_certain = 0  # probes that were to be certain
 
     @property
@@ -136,22 +142,33 @@ class Confirmer:
         self.confirmed[explored.setting] = Confirmed(explored.setting, explored.rate.estimate, rate, estimate)
 
     def certify(self, setting: Setting) -> None:
-        """Certified probes from below the estimate, downwards until one passes. An engine that breaks meanwhile is
-        noted as broken; what was probed before counts. Raises OtherEngine."""
+        """Certified probes: a rate that is sure to be certain in the time left, then higher ones as long as there is
+        time. An engine that breaks meanwhile is noted as broken; what was probed before counts. Raises OtherEngine."""
         one = self.confirmed[setting]
         probes: list[ProbeResult] = []
-        rate = _FIRST_FINAL * one.estimate
         with self._breakage_noted(setting), self._open_probers(setting) as (_, certified):
-            while len(probes) < _MOST_FINAL and (not probes or self.can_go_on()):
-                self._tell(f"confirming {setting.words()} at {rate:.3g} requests/s")
-                probes.append(certified.certify(rate, self._next_confidence()))
-                if probes[-1].verdict is Verdict.PASS:
-                    break
-                rate *= _FAR_DOWN if probes[-1].margin > _FAR else _STEP_DOWN
+            self._climb(setting, certified, probes)
         if not probes:
             return
-        ended = Ended.PRECISE if probes[-1].verdict is Verdict.PASS else Ended.TIME
+        has_passed = any(probe.verdict is Verdict.PASS for probe in probes)
+        ended = Ended.PRECISE if has_passed else Ended.TIME
         self.confirmed[setting] = replace(one, final=conclude(probes, ended))
+
+    def _climb(self, setting: Setting, prober: CertainProber, probes: list[ProbeResult]) -> None:
+        """Into probes."""
+        ladder = Ladder(self.confirmed[setting].estimate)
+        while len(probes) < _MOST_FINAL and (not probes or self.can_go_on()):
+            confidence = self._next_confidence
+            rate = ladder.next_rate(partial(self._is_likely, setting, confidence))
+            if rate is None:
+                return
+            self._tell(f"confirming {setting.words()} at {rate:.3g} requests/s")
+            self._num_certain += 1
+            probes.append(prober.certify(rate, confidence))
+            ladder.learn(probes[-1])
+
+    def _is_likely(self, setting: Setting, confidence: float, share: float, rate: float) -> bool:
+        return self._foresee(setting, share, rate, confidence)
 
     @contextmanager
     def _breakage_noted(self, setting: Setting) -> Iterator[None]:
@@ -163,9 +180,10 @@ class Confirmer:
         except NoriaError as error:
             self.broken[setting] = str(error)
 
+    @property
     def _next_confidence(self) -> float:
-        self._num_certain += 1
-        return 1 - spent(1 - self._confidence, self._num_certain)
+        """Of the next probe that is to be certain."""
+        return 1 - spent(1 - self._confidence, self._num_certain + 1)
 
 
 def _estimate(rate: MaxRate, simulated: MaxRate) -> float:
@@ -190,8 +208,11 @@ def _takes_less(one: EngineConfig, other: EngineConfig) -> bool:
 def shortlist(
     ranked: Sequence[Explored], measured: Explored, boundary: Explored | None, most: int
 ) -> list[Explored]:
-    """The settings as they were measured, the best by simulation, and the corner of the space: each once."""
-    wanted = [measured, *ranked[:most], *([boundary] if boundary is not None else [])]
+    """The settings as they were measured, the best by simulation, and the corner of the space: each once. The corner
+    only where it decides otherwise than these: its bounds are reached then."""
+    wanted = [measured, *ranked[:most]]
+    if boundary is not None and boundary.same_as not in {one.setting for one in wanted}:
+        wanted.append(boundary)
     unique = {one.setting: one for one in wanted if one.rate is not None}
     return list(unique.values())
 

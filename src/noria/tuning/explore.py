@@ -13,6 +13,7 @@ from noria.config.errors import ConfigError
 from noria.tuning.limits import Limits
 from noria.tuning.load import LEAST_SPANS, TunedLoad
 from noria.tuning.max_rate import Ended, MaxRate, SearchOptions, conclude, find_max_rate
+from noria.tuning.probe import ProbeResult, are_alike
 from noria.tuning.setting import Setting
 from noria.tuning.simulated import Peak, SimulatedProber
 from noria.tuning.space import Space, decide_alike, feasible
@@ -28,7 +29,7 @@ _FINE = 0.02  # bracket of the finalists
 @dataclass(frozen=True, slots=True)
 class Explored:
     """A setting and its simulated rate. why_out: why it was not searched to the end; empty where it was.
-    same_as: a setting whose every step it would have made alike."""
+    same_as: a setting whose every step it would have made alike, or that it makes no difference from."""
 
     setting: Setting
     rate: MaxRate | None
@@ -71,7 +72,7 @@ class Explorer:
         return ranked[0] if ranked else None
 
     def ranked(self) -> list[Explored]:
-        """Those that were searched, best first; of those that decide alike, only the first."""
+        """Those that were searched, best first; of those between which there is no difference, only the first."""
         searched = [one for one in self.found.values() if one.estimate > 0 and one.same_as is None]
         return sorted(searched, key=lambda one: -one.estimate)
 
@@ -81,6 +82,13 @@ class Explorer:
         if setting not in self.found:
             self.found[setting] = self._tried(setting, start)
         return self.found[setting]
+
+    def try_variant(self, base: Setting, variant: Setting) -> Explored:
+        """base: a setting that was searched, and that may make no difference from it."""
+        variant = variant.normal(self.calibration.config)
+        if variant not in self.found:
+            self.found[variant] = self._varied(base.normal(self.calibration.config), variant)
+        return self.found[variant]
 
     def search(self, setting: Setting, start: float, precision: float, most_probes: int = 12) -> Explored:
         """In full, whatever the others did. Raises ConfigError for what cannot be."""
@@ -98,6 +106,13 @@ class Explorer:
             lasting = ceil(2 * LEAST_SPANS * self._limits.ttft_s * rate)
             self._num_requests = max(self._num_requests, min(lasting, _MOST_REQUESTS))
         return rate
+
+    def is_certified_within(self, setting: Setting, share: float, most: int, confidence: float) -> bool:
+        """Whether so many requests, at this share of the setting's highest rate, certify it."""
+        known = self.found[setting].rate
+        if known is None:
+            return False
+        return self._prober(setting).certifies(share * known.estimate, most, confidence)
 
     def refine(self, one: Explored) -> Explored:
         """A finalist again, to a finer bracket."""
@@ -117,15 +132,35 @@ class Explorer:
             return replace(self.found[twin], setting=setting, same_as=twin)
         best = self.best
         prober = self._prober(setting)
-        options = SearchOptions(can_go_on=self.can_go_on)
         if best is None:
-            options = replace(options, most_probes=_MOST_BLIND_PROBES)
+            options = SearchOptions(most_probes=_MOST_BLIND_PROBES, can_go_on=self.can_go_on)
             return self._searched(setting, prober, find_max_rate(prober, start, options))
-        first = prober.probe(best.estimate * _RACE)
-        if first.verdict is Verdict.FAIL:
-            why = f"misses the {first.binding.upper()} limit at {_RACE:.0%} of the best rate"
-            return Explored(setting, conclude([first], Ended.PROBES), why, None, prober.foreign_share)
-        return self._searched(setting, prober, find_max_rate(prober, best.estimate, options, [first]))
+        return self._raced(setting, prober, best.estimate, [])
+
+    def _varied(self, base: Setting, variant: Setting) -> Explored:
+        """Probed where the base was found to pass, and to fail: where nothing differs there, nothing does."""
+        why = feasible(variant, self.calibration.config)
+        if why:
+            return Explored(variant, None, why)
+        known, prober = self.found[base], self._prober(variant)
+        assert known.rate is not None
+        edges = [one for one in known.rate.probes if one.rate in (known.rate.passed, known.rate.failed)]
+        seen = [prober.probe(one.rate) for one in edges]
+        if all(are_alike(one, other) for one, other in zip(edges, seen, strict=True)):
+            return replace(known, setting=variant, same_as=known.same_as or base)
+        return self._raced(variant, prober, max(one.estimate for one in self.ranked()), seen)
+
+    def _raced(
+        self, setting: Setting, prober: SimulatedProber, best: float, seen: list[ProbeResult]
+    ) -> Explored:
+        """Searched, unless it misses its limits well below the best rate so far. seen: its probes."""
+        if not any(one.verdict is Verdict.PASS and one.rate >= best * _RACE for one in seen):
+            seen = [*seen, prober.probe(best * _RACE)]
+            if seen[-1].verdict is Verdict.FAIL:
+                why = f"misses the {seen[-1].binding.upper()} limit at {_RACE:.0%} of the best rate"
+                return Explored(setting, conclude(seen, Ended.PROBES), why, None, prober.foreign_share)
+        options = SearchOptions(can_go_on=self.can_go_on)
+        return self._searched(setting, prober, find_max_rate(prober, best, options, seen))
 
     def _searched(self, setting: Setting, prober: SimulatedProber, rate: MaxRate) -> Explored:
         if prober.peak is not None:
@@ -162,10 +197,10 @@ def explore(
     if not best:
         _complain(explorer)
     variants = [
-        _with_length(one, one.block_size or measured.cache.block_size, lengths)
-        for one in space.second_round(best, measured)
+        (base, _with_length(one, one.block_size or measured.cache.block_size, lengths))
+        for base, one in space.second_round(best)
     ]
-    _try_all(explorer, variants, done, tell)
+    _vary(explorer, variants, done, tell)
     for one in explorer.ranked()[:_NUM_REFINED]:
         explorer.refine(one)
     return explorer.ranked()
@@ -185,6 +220,20 @@ def _try_all(
         done += 1
     tell(done, total)
     return done
+
+
+def _vary(
+    explorer: Explorer,
+    variants: Sequence[tuple[Setting, Setting]],
+    done: int,
+    tell: Callable[[int, int], None],
+) -> None:
+    """done: settings that were tried before."""
+    for number, (base, variant) in enumerate(variants):
+        tell(done + number, done + len(variants))
+        if not explorer.can_go_on():
+            return
+        explorer.try_variant(base, variant)
 
 
 def _with_length(setting: Setting, block_size: int, lengths: Callable[[int], int | None]) -> Setting:

@@ -48,6 +48,7 @@ def write_json(found: Found, path: Path) -> None:
         "explored": found.explored,
         "front": found.front,
         "sensitivities": found.sensitivities,
+        "shifts": found.shifts,
     }
     path.write_bytes(orjson.dumps(plain(content), option=orjson.OPT_INDENT_2))
 

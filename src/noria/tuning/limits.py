@@ -7,8 +7,7 @@ ITL, pooled: the share of all gaps between tokens. Gaps of one answer hang toget
 at once, so gaps are no trials. A request is: the share of its gaps that are late lies in [0, 1], and of all that lie
 there and have the mean p, a coin's throws vary most (Hoeffding 1963, whose bounds for such shares are the coin's own).
 So a request tells at least as much as one throw. Requests with more gaps weigh more: n of them, with w_i gaps each,
-tell as much as (sum w)^2 / sum w^2 equal ones (Kish). That neighbours hang together is counted as everywhere,
-n_eff = n (1 - r1) / (1 + r1), r1 of how near their gaps came to the limit.
+tell as much as (sum w)^2 / sum w^2 equal ones (Kish). That neighbours hang together is counted by `tail_count`.
 
 ITL, per request (tpot): the share of requests whose time per output token is in time.
 """
@@ -26,6 +25,7 @@ from noria.bench.outcome import Outcome, Status
 from noria.bench.slo import Slo, clipped, decided
 from noria.bench.stats import Interval, Values, effective_count, quantile_interval
 
+_TAIL = 0.8  # more of a run would be far from the limit, less too few to tell how they hang together
 _LEAST_MARGIN, _MOST_MARGIN = math.log(0.02), math.log(50)
 OpenArrivals = Sequence[tuple[int, float, bool]]
 
@@ -75,6 +75,19 @@ class Evidence:
         return min(max(math.log(self.quantile.value / self.limit_s), _LEAST_MARGIN), _MOST_MARGIN)
 
 
+def tail_count(stress: Sequence[float]) -> float:
+    """How many independent requests tell as much of how often the limit is missed: n (1 - r1) / (1 + r1).
+
+    stress: how near each came to its limit, 1 is at it. r1: lag-1 autocorrelation, not of the stress, but of whether it
+    is among the highest fifth (or beyond the limit, where more are). What is late hangs together as those do, while a
+    latency that wanders far below its limit says nothing of it. tests/tuning/test_limits.py keeps it honest on queues.
+    """
+    values = np.array(stress, dtype=np.float64)
+    if not len(values):
+        return 0.0
+    return effective_count((values > min(float(np.quantile(values, _TAIL)), 1.0)).astype(np.float64))
+
+
 def evidence(
     outcomes: Sequence[Outcome],
     limits: Limits,
@@ -102,7 +115,7 @@ def _ttft(came: Sequence[Outcome], limits: Limits, still_open: OpenArrivals, now
         for _, arrival_s, has_token in still_open
         if not has_token and now_s - arrival_s > limits.ttft_s
     ]
-    count = effective_count(np.array(known.stress)) if known.stress else 0.0
+    count = tail_count(known.stress)
     share = sum(known.is_bad) / max(1, len(known.is_bad))
     return Evidence(share * count, count, _quantile(waited, limits.share), limits.ttft_s, len(known.is_bad))
 
@@ -121,7 +134,7 @@ def _before_open(came: Sequence[Outcome], still_open: OpenArrivals) -> list[Outc
 
 def _tpot(came: Sequence[Outcome], limits: Limits) -> Evidence:
     times = [(one.tpot_s or 0.0) if one.is_ok else math.inf for one in came]
-    count = _effective([clipped(time_s / limits.itl_s) for time_s in times])
+    count = tail_count([clipped(time_s / limits.itl_s) for time_s in times])
     bad = sum(time_s > limits.itl_s for time_s in times)
     share = bad / max(1, len(times))
     return Evidence(share * count, count, _quantile(times, limits.share), limits.itl_s, len(times))
@@ -137,7 +150,7 @@ def _pooled(came: Sequence[Outcome], limits: Limits) -> Evidence:
     # How near a request's gaps came to the limit is told by its own quantile.
     stress = [clipped(_rank(some, limits.share) / limits.itl_s) for some in gaps]
     equal = float(weights.sum() ** 2 / (weights**2).sum())
-    count = equal * _effective(stress) / len(gaps)
+    count = equal * tail_count(stress) / len(gaps)
     pooled = [gap for some in gaps for gap in some]
     share = float(late.sum() / weights.sum())
     return Evidence(share * count, count, _quantile(pooled, limits.share), limits.itl_s, len(came))
@@ -151,10 +164,6 @@ def _gaps_s(one: Outcome) -> list[float]:
 def _rank(values: list[float], share: float) -> float:
     """The least value that at least that share of values does not exceed."""
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
-
-
-def _effective(stress: list[float]) -> float:
-    return effective_count(np.array(stress)) if stress else 0.0
 
 
 def _quantile(values: Sequence[float], share: float) -> Interval:

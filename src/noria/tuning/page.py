@@ -13,13 +13,16 @@ from noria.config.extras import plotly
 from noria.tuning.choice import Point
 from noria.tuning.tuner import Found
 from noria.tuning.words import (
+    CHANGE_HEADINGS,
     HEADINGS,
+    SHIFT_HEADINGS,
     command,
     explored_words,
     headline,
     rows,
     sensitivity_rows,
     sentences,
+    shift_rows,
 )
 
 
@@ -37,6 +40,7 @@ def write_page(found: Found, path: Path) -> None:
         _table(HEADINGS, rows(found)),
         f"<p class='note'>{escape(explored_words(found))}</p>",
         _sensitivities(found),
+        _shifts(found),
         plot_calls(drawn),
     ]
     path.write_text(
@@ -50,7 +54,14 @@ def _sensitivities(found: Found) -> str:
     told = sensitivity_rows(found)
     if not told:
         return ""
-    return "<h2>What one change does, by simulation</h2>" + _table(("changed to", "highest rate"), told)
+    return "<h2>What one change does, by simulation</h2>" + _table(CHANGE_HEADINGS, told)
+
+
+def _shifts(found: Found) -> str:
+    told = shift_rows(found)
+    if not told:
+        return ""
+    return "<h2>If the load is another, by simulation</h2>" + _table(SHIFT_HEADINGS, told)
 
 
 def _table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:

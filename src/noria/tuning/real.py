@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 import uvloop
 
-from noria.bench.certificate import Verdict, judge
+from noria.bench.certificate import Verdict, judge, spent
 from noria.bench.generator import Generator
 from noria.bench.http_target import open_http_target
 from noria.bench.outcome import Outcome
@@ -22,12 +23,17 @@ from noria.config.benching import TargetOptions
 from noria.tuning.figures import measure
 from noria.tuning.limits import Evidence, Limits, evidence
 from noria.tuning.load import TunedLoad, begin_s, least_s
-from noria.tuning.probe import Certifier, Prober, ProbeResult, judged_by_figures
+from noria.tuning.probe import LEAST_TO_JUDGE, Certifier, Prober, ProbeResult, judged_by_figures
+
+Look = Callable[[int, Mapping[str, Evidence]], Verdict]
 
 _SAMPLE_EVERY_S = 0.5
 _LEAST_FOR_HOPE = 60  # requests after which it is asked whether a verdict may come at all
 _ANSWER_LIMIT_S = 600.0
 _MOST_LAG_S = 0.005
+# Of the limit on the TTFT, from the first to the last quarter of a load: a hundredth too much to come grows a queue by
+# five times that.
+_LEAST_RISE = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +61,9 @@ class RealProber:
 
     def certify(self, rate: float, confidence: float) -> ProbeResult:
         self._text_seed += 1
-        play = self._load.lasting_play(rate, self._effort.most_requests, self._limits.ttft_s)
+        in_time = math.ceil(rate * max(0.0, self._effort.time_left_s()))
+        most = min(self._effort.most_requests, max(LEAST_TO_JUDGE, in_time))
+        play = self._load.lasting_play(rate, most, self._limits.ttft_s)
         watch = Watch(play, self._limits, replace(self._effort, confidence=confidence))
         return uvloop.run(self._probe(play, rate, watch))
 
@@ -110,7 +118,8 @@ class Watch:
         is_late = self._effort.time_left_s() <= 0
         if not is_late and not self._certifier.is_due(len(generator.outcomes) + generator.num_open):
             return
-        self._judge(generator.outcomes, generator.open_arrivals(), generator.now_s)
+        look = self._certifier.last_look if is_late else self._certifier.look
+        self._judge(look, generator.outcomes, generator.open_arrivals(), generator.now_s)
         if is_late or self.verdict is not Verdict.UNDECIDED or self._is_hopeless(generator.now_s):
             self._is_ended = True
             generator.stop()
@@ -118,7 +127,8 @@ class Watch:
     def result(self, rate: float, outcomes: list[Outcome], samples: list[Sample]) -> ProbeResult:
         """With a last look at all there is, unless the load was ended by a look."""
         if not self._is_ended:
-            self._judge(outcomes, [], max((one.end_s for one in outcomes), default=0.0))
+            end_s = max((one.end_s for one in outcomes), default=0.0)
+            self._judge(self._certifier.last_look, outcomes, [], end_s)
         margins = {name: one.margin for name, one in self._found.items()}
         worst = max(self._found.values(), key=lambda one: one.margin, default=None)
         return ProbeResult(
@@ -135,25 +145,29 @@ class Watch:
         )
 
     def _judge(
-        self, outcomes: list[Outcome], still_open: list[tuple[int, float, bool]], now_s: float
+        self, look: Look, outcomes: list[Outcome], still_open: list[tuple[int, float, bool]], now_s: float
     ) -> None:
+        """look: the certifier's, for now or for good."""
         found = evidence(outcomes, self._limits, still_open, now_s, self._begin_s)
         decided = max((one.num_decided for one in found.values()), default=0)
         self._is_settled = now_s >= self._least_s and not self._still_grows(outcomes)
-        if not self._certifier.is_due(decided):
-            self._found, self._num_decided = found or self._found, decided
-            return
-        self._found, self._num_decided = found, decided
-        verdict = self._certifier.look(decided, found)
+        self._found, self._num_decided = found or self._found, decided
+        verdict = look(decided, found)
         if verdict is Verdict.PASS and not self._is_settled:
             verdict = Verdict.UNDECIDED
         self.verdict = verdict
 
     def _still_grows(self, outcomes: list[Outcome]) -> bool:
-        """A queue that only begins to grow keeps every limit, for now."""
+        """A queue that only begins to grow keeps every limit, for now. A rise that is nothing beside the limit is no
+        queue: all first tokens may come equally soon, and the last ones by a hair later."""
         came = sorted((one for one in outcomes if one.is_ok), key=lambda one: one.arrival_s)
-        rising = trend(np.array([one.ttft_slo_s for one in came if one.arrival_s >= self._begin_s]))
-        return rising > 0 and not is_stationary(rising)
+        waited = np.array([one.ttft_slo_s for one in came if one.arrival_s >= self._begin_s])
+        rising = trend(waited)
+        if rising <= 0 or is_stationary(rising):
+            return False
+        quarters = np.array_split(waited, 4)
+        rise_s = float(quarters[-1].mean() - quarters[0].mean())
+        return math.isinf(self._limits.ttft_s) or rise_s > _LEAST_RISE * self._limits.ttft_s
 
     def _is_hopeless(self, now_s: float) -> bool:
         """Whether all requests of the probe, were they like those so far, would still leave it open. Not asked of a
@@ -161,7 +175,7 @@ class Watch:
         if self._num_decided < _LEAST_FOR_HOPE or now_s < self._least_s:
             return False
         growth = max(1.0, self._num_planned / self._num_decided)
-        alpha = (1 - self._effort.confidence) / 12  # of a third look
+        alpha = spent(1 - self._effort.confidence, 2)
         return any(_stays_open(one, growth, self._limits.share, alpha) for one in self._found.values())
 
 

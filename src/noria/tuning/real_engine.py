@@ -17,7 +17,6 @@ from noria.tuning.same_engine import check_same
 from noria.tuning.server_child import server_info, serving
 from noria.tuning.setting import Setting, serve_arguments, serve_options
 
-_SCREENING_REQUESTS = 100
 _SCREENING_CONFIDENCE = 0.8
 
 
@@ -31,6 +30,7 @@ class Times:
 
 class RealEngine:
     """measured: the settings that steps were measured with. stated: options of `noria serve` for all candidates.
+    most_screening: requests of a probe to rank by.
 
     fingerprints: of the servers, by candidate.
     """
@@ -41,6 +41,7 @@ class RealEngine:
         stated: Mapping[str, Any],
         load: TunedLoad,
         limits: Limits,
+        most_screening: int,
         directory: Path,
     ) -> None:
         self.fingerprints: dict[Setting, dict[str, Any]] = {}
@@ -48,6 +49,7 @@ class RealEngine:
         self._stated = stated
         self._load = load
         self._limits = limits
+        self._most_screening = most_screening
         self._directory = directory
 
     @contextmanager
@@ -62,7 +64,7 @@ class RealEngine:
         log = self._directory / f"serve-{len(list(self._directory.glob('serve-*.log'))) + 1}.log"
         quick = replace(
             effort,
-            most_requests=min(_SCREENING_REQUESTS, effort.most_requests),
+            most_requests=self._most_screening,
             confidence=min(_SCREENING_CONFIDENCE, effort.confidence),
             time_left_s=times.screening_left_s,
         )

@@ -40,15 +40,14 @@ class Space:
             pairs += [Setting(max_num_seqs=seqs, itl_slo_ms=self.itl_slo_ms) for seqs in self.num_seqs]
         return sorted(pairs, key=_unlikeliness)
 
-    def second_round(self, best: Sequence[Setting], measured: EngineConfig) -> list[Setting]:
-        """The best of the first with other blocks, and with and without the prefix cache."""
-        found = [
-            replace(setting, block_size=size, enable_prefix_caching=is_on).normal(measured)
+    def second_round(self, best: Sequence[Setting]) -> list[tuple[Setting, Setting]]:
+        """The best of the first, each with its variants: with other blocks, and with and without the prefix cache."""
+        return [
+            (setting, replace(setting, block_size=size, enable_prefix_caching=is_on))
             for setting in best
             for size in self.block_sizes
             for is_on in self.prefix_caching
         ]
-        return [setting for setting in dict.fromkeys(found) if setting not in best]
 
     def boundary(self) -> Setting:
         """The corner with the most of everything: where a simulation is most likely to be wrong."""

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from math import exp
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from noria.config.tuning import TuningOptions
 from noria.tuning.choice import Contender, Point, choose, pareto
 from noria.tuning.confirm import Candidate, Confirmed, Confirmer, reranked, shortlist
 from noria.tuning.explore import Explored, Explorer, explore
+from noria.tuning.foresight import Foresight
 from noria.tuning.limits import Limits
 from noria.tuning.load import TunedLoad, covering_length
 from noria.tuning.max_rate import MaxRate
@@ -22,11 +24,14 @@ from noria.tuning.probe import CertainProber, Prober
 from noria.tuning.real import Effort
 from noria.tuning.real_engine import RealEngine, Times
 from noria.tuning.setting import Setting
+from noria.tuning.shifts import Rival, Shifted, Shifts, shifted_loads
 from noria.tuning.space import Space, neighbours
 
-_EXPLORE_UNTIL, _SCREEN_UNTIL, _CERTIFY_UNTIL = 0.4, 0.65, 0.92  # of the time
+_EXPLORE_UNTIL, _SCREEN_UNTIL, _CERTIFY_UNTIL = 0.3, 0.52, 0.93  # of the time
 _SIMULATE_ONLY_UNTIL = 0.8
 _MOST_SENSITIVITY_PROBES = 6
+_MOST_REQUESTS = 20_000  # of a probe that is to be certain; the time left bounds it long before
+_MOST_RIVALS = 3  # of the chosen setting, under other loads
 _COVERED = 0.999  # of requests fit into max_model_len
 
 Tell = Callable[[str, float], None]  # what is being done, and the share of it that is done
@@ -68,10 +73,16 @@ class Found:
     front: tuple[Point, ...]
     points: tuple[Point, ...]
     sensitivities: tuple[Sensitivity, ...]
+    shifts: tuple[Shifted, ...]
     fingerprint: Mapping[str, Any]
     seconds: float
     faults: tuple[str, ...] = ()
     is_interrupted: bool = False
+
+    @property
+    def is_certified(self) -> bool:
+        """Whether the chosen rate was measured to be kept, with certainty."""
+        return self.is_real and self.confirmed[self.chosen.setting].is_certified
 
     @property
     def is_refuted(self) -> bool:
@@ -110,6 +121,7 @@ class Tuner:
     tell: Tell
     clock: Callable[[], float] = time.monotonic
     sensitivities: list[Sensitivity] = field(default_factory=list)
+    shifts: list[Shifted] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)  # what ended a stage early
 
     def __post_init__(self) -> None:
@@ -122,12 +134,15 @@ class Tuner:
             job.asked.sim_requests,
             lambda: self._left_s(self._explore_until) > 0,
         )
-        self._engine = RealEngine(job.calibration.config, job.stated, job.load, job.limits, job.directory)
+        self._engine = RealEngine(
+            job.calibration.config, job.stated, job.load, job.limits, job.asked.requests, job.directory
+        )
         self._confirmer = Confirmer(
             self._opened,
             lambda: self._left_s(_SCREEN_UNTIL) > 0,
             lambda words: self.tell(words, self._share()),
             job.asked.confidence,
+            Foresight(self._explorer, self._certify_left_s).is_likely,
         )
 
     def explore(self) -> None:
@@ -160,7 +175,7 @@ class Tuner:
             contenders.remove(best)
 
     def explain(self) -> None:
-        """What every single change of the chosen setting would do, by simulation."""
+        """What every single change of the chosen setting would do, and of the load, by simulation."""
         self._explorer.can_go_on = lambda: self._left_s(1.0) > 0
         contenders = self._contenders()
         if not contenders:
@@ -177,6 +192,34 @@ class Tuner:
             found = self._neighbour(setting, base.estimate)
             if found is not None:
                 self.sensitivities.append(Sensitivity(words, *found))
+        self._shift_load(chosen, base.estimate)
+
+    def _shift_load(self, chosen: Setting, rate: float) -> None:
+        """The chosen setting beside the best others by simulation, none of which is believed to be worth more."""
+        job, can_go_on = self.job, self._explorer.can_go_on
+        worth = self._worth(chosen, rate)
+        others = [one for one in self._explorer.ranked()[:_MOST_RIVALS] if one.setting != chosen]
+        rivals = [
+            Rival(chosen, rate, worth),
+            *(
+                Rival(one.setting, one.estimate, min(worth, self._worth(one.setting, one.estimate)))
+                for one in others
+            ),
+        ]
+        shifts = Shifts(job.calibration, job.limits, job.asked.sim_requests, can_go_on)
+        for words, load in shifted_loads(job.load):
+            self.tell(f"simulating {words}", self._share())
+            found = shifts.compare(words, load, rivals)
+            if found is None:
+                return
+            self.shifts.append(found)
+
+    def _worth(self, setting: Setting, simulated: float) -> float:
+        """Requests a second: measured, or foretold by what is known of the simulation's bias."""
+        known = self._confirmer.confirmed.get(setting)
+        if known is not None:
+            return known.limit
+        return simulated * exp(self._confirmer.bias.log_ratio(setting.config(self.job.calibration.config)))
 
     def found(self, is_interrupted: bool) -> Found:
         """Raises NoriaError where nothing was found yet."""
@@ -198,6 +241,7 @@ class Tuner:
             front=tuple(pareto(points)),
             points=tuple(points),
             sensitivities=tuple(self.sensitivities),
+            shifts=tuple(self.shifts),
             fingerprint=self._engine.fingerprint_of(chosen.setting),
             seconds=self.clock() - self._start_s,
             faults=tuple(self.faults),
@@ -271,7 +315,7 @@ class Tuner:
 
     def _opened(self, setting: Setting) -> AbstractContextManager[tuple[Prober, CertainProber]]:
         times = Times(lambda: self._left_s(_SCREEN_UNTIL), self._certify_left_s)
-        effort = Effort(self.job.asked.requests, self.job.asked.confidence, self._certify_left_s)
+        effort = Effort(_MOST_REQUESTS, self.job.asked.confidence, self._certify_left_s)
         return self._engine.opened(setting, times, effort)
 
     def _certify_left_s(self) -> float:

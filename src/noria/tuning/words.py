@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from noria.bench.stats import Interval
 from noria.tuning.explore import Explored
@@ -16,6 +16,7 @@ from noria.tuning.tuner import Found
 _NAMES = {"ttft": "TTFT", "itl": "ITL"}
 _MOST_ROWS = 10
 _MOST_FOREIGN = 0.01
+_LEAST_REGRET = 0.01
 
 HEADINGS = (
     "setting",
@@ -27,10 +28,14 @@ HEADINGS = (
     "ITL, ms",
     "",
 )
+CHANGE_HEADINGS = ("changed to", "highest rate")
+SHIFT_HEADINGS = ("load", "highest rate", "lost beside the best", "longer than max_model_len")
 
 
 def headline(found: Found) -> str:
-    how = "measured" if found.is_real else "foretold by simulation"
+    how = "foretold by simulation"
+    if found.is_real:
+        how = "certified" if found.is_certified else "measured, not certified"
     return (
         f"{found.chosen.best.rate:.3g} requests/s with {found.chosen.setting.words()} ({how}), at "
         f"{found.job.limits.words()}"
@@ -52,8 +57,8 @@ def sentences(found: Found) -> Iterator[str]:
         )
     if found.num_rejected:
         yield (
-            f"max_model_len {found.max_model_len} rejects {found.num_rejected} of {len(found.job.load.lengths)} "
-            f"requests of this workload (they count as bad)."
+            f"max_model_len {found.max_model_len} is less than {found.num_rejected} of {len(found.job.load.lengths)} "
+            "requests of this workload take: they are refused, which counts as bad, or their answers are cut."
         )
     foreign = max(
         (one.foreign_share for one in found.explored if one.setting == found.chosen.setting), default=0.0
@@ -92,8 +97,7 @@ def certificate_words(found: Found) -> str:
     share = f"{100 * found.job.limits.share:g} %"
     if not found.is_real:
         return f"Simulated on {best.num_requests} requests; not confirmed on the engine."
-    confirmed = found.confirmed[found.chosen.setting]
-    if confirmed.is_certified:
+    if found.is_certified:
         return (
             f"Certified: at {best.rate:.3g} requests/s at least {share} keep each limit, at a confidence of "
             f"{found.job.asked.confidence:g}, by {best.num_requests} requests that tell as much as "
@@ -101,7 +105,7 @@ def certificate_words(found: Found) -> str:
         )
     return (
         f"Not certified: {best.num_requests} requests (as much as {best.num_effective:.0f} independent ones) kept the "
-        "limits, which is too few to be sure; give it more --minutes and --requests."
+        "limits, which is too few to be sure; give it more --minutes."
     )
 
 
@@ -112,22 +116,59 @@ def command(found: Found) -> str:
 
 
 def rows(found: Found) -> list[tuple[str, ...]]:
-    """The chosen one, the measured ones, and the best of the others."""
+    """The chosen one, the measured ones, and the best of the others; those with the same figures are one row."""
     ranked = sorted(found.explored, key=lambda one: (one.setting not in found.confirmed, -one.estimate))
-    shown = [
-        one for one in ranked if one.setting in found.confirmed or (one.same_as is None and not one.why_out)
+    groups: dict[tuple[str, ...], list[Setting]] = {}
+    for one in ranked:
+        is_measured = one.setting in found.confirmed
+        if is_measured or (one.same_as is None and not one.why_out):
+            own = (one.setting.words(),) if is_measured else ()
+            groups.setdefault((*own, *_cells(found, one)), []).append(one.setting)
+    return [
+        (settings[0].words() + alike_words(found, settings), *key[-len(HEADINGS) + 1 :])
+        for key, settings in list(groups.items())[:_MOST_ROWS]
     ]
-    return [_row(found, one) for one in shown[:_MOST_ROWS]]
 
 
-def _row(found: Found, one: Explored) -> tuple[str, ...]:
+def alike_words(found: Found, settings: Sequence[Setting]) -> str:
+    """Which other values were found to make no difference between these, in parentheses; empty where none was."""
+    alike = [*settings, *(one.setting for one in found.explored if one.same_as in settings)]
+    told = []
+    for name, word in _MAY_BE_ALIKE.items():
+        values = {_value(found, one, name) for one in alike}
+        if len(values) > 1:
+            told.append(f"{word} {' = '.join(_value_words(name, sorted(values)))}")
+    return f" (no difference: {'; '.join(told)})" if told else ""
+
+
+_MAY_BE_ALIKE = {
+    "max_num_seqs": "seqs",
+    "max_num_batched_tokens": "tokens",
+    "block_size": "block",
+    "enable_prefix_caching": "prefix cache",
+}
+
+
+def _value(found: Found, setting: Setting, name: str) -> int:
+    config = setting.config(found.job.calibration.config)
+    value = getattr(config.scheduler, name, None)
+    return int(getattr(config.cache, name) if value is None else value)
+
+
+def _value_words(name: str, values: list[int]) -> list[str]:
+    if name == "enable_prefix_caching":
+        return ["on" if value else "off" for value in values]
+    return [str(value) for value in values]
+
+
+def _cells(found: Found, one: Explored) -> tuple[str, ...]:
+    """Beside the setting's words."""
     real = found.confirmed.get(one.setting)
     rate = one.rate if real is None else real.settled
     best: ProbeResult | None = None if rate is None else rate.best or rate.probes[0]
     mark = "chosen" if one.setting == found.chosen.setting else ""
     figures = best.figures if best is not None else None
     return (
-        one.setting.words(),
         f"{one.estimate:.3g}" if one.estimate else "-",
         "-" if real is None else f"{real.estimate:.3g}",
         "-" if figures is None else span(figures.goodput),
@@ -144,12 +185,25 @@ def sensitivity_rows(found: Found) -> list[tuple[str, str]]:
     ]
 
 
+def shift_rows(found: Found) -> list[tuple[str, ...]]:
+    """Of a load that is other than stated: what the chosen setting can take of it, and what another would."""
+    return [
+        (
+            one.words,
+            "none" if not one.ratio else f"{one.ratio - 1:+.0%}",
+            f"{one.regret:.0%}" + (f" beside {one.best.words()}" if one.regret >= _LEAST_REGRET else ""),
+            f"{one.too_long:.1%}" if one.too_long else "",
+        )
+        for one in found.shifts
+    ]
+
+
 def explored_words(found: Found) -> str:
     alike = sum(one.same_as is not None for one in found.explored)
     out = sum(bool(one.why_out) for one in found.explored)
     return (
-        f"{len(found.explored)} settings in {found.seconds:.0f} s: {alike} decide like another one, {out} were out "
-        f"early, {len(found.confirmed)} were measured on the engine."
+        f"{len(found.explored)} settings in {found.seconds:.0f} s: {alike} make no difference from another one, "
+        f"{out} were out early, {len(found.confirmed)} were measured on the engine."
     )
 
 

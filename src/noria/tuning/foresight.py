@@ -1,0 +1,25 @@
+"""Whether a rate will be certified in the time that is left, by simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from noria.tuning.explore import Explorer
+from noria.tuning.setting import Setting
+
+_PART = 0.8  # of the time left: the machine may be slower than foretold, and the next try needs time, too
+_MOST_REQUESTS = 3000  # that are simulated: what takes more is not likely
+
+
+class Foresight:
+    """left_s: until everything has to be over."""
+
+    def __init__(self, explorer: Explorer, left_s: Callable[[], float]) -> None:
+        self._explorer = explorer
+        self._left_s = left_s
+
+    def is_likely(self, setting: Setting, share: float, rate: float, confidence: float) -> bool:
+        """rate: requests a second on the machine, which is this share of what the setting can take there. Simulated at
+        the same share of what it can take in the simulation, so that it matters little where that errs."""
+        most = min(int(_PART * self._left_s() * rate), _MOST_REQUESTS)
+        return self._explorer.is_certified_within(setting, share, most, confidence)
