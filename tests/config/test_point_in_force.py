@@ -104,7 +104,9 @@ def test_a_number_of_blocks_that_lost_its_ground_is_told(tmp_path: Path) -> None
     assert "stated otherwise: num_gpu_blocks_override derived (500 in it)" in found.words()
 
 
-def test_a_machine_with_less_memory_than_a_points_cache_needs_is_told_which_number_fits(tmp_path: Path) -> None:
+def test_a_machine_with_less_memory_than_a_points_cache_needs_is_told_which_number_fits(
+    tmp_path: Path,
+) -> None:
     """A smaller cache, taken in silence, would leave a promise that nobody has measured."""
     path = tmp_path / "point.json"
     write_operating_point(operating_point(num_gpu_blocks_override=6000, max_model_len=1024), str(path))
