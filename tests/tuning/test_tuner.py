@@ -21,7 +21,7 @@ from noria.tuning.same_engine import OtherEngine
 from noria.tuning.setting import Setting
 from noria.tuning.space import Space
 from noria.tuning.tuner import Found, Job, Tuner
-from noria.tuning.words import HEADINGS, headline, rows, sentences
+from noria.tuning.words import HEADINGS, change_words, headline, rows, sentences
 from support_tuning import CurveProber, calibration, tuned_load
 
 SPACE = Space(num_seqs=(16,), step_tokens=(128, 512), block_sizes=(16,), prefix_caching=(True,))
@@ -81,6 +81,10 @@ def test_settings_with_the_same_figures_are_one_row_that_names_what_makes_no_dif
     assert len(shown) == 1
     assert shown[0][0].endswith("(no difference: tokens 1024 = 2048; prefix cache off = on)")
     assert len(shown[0]) == len(HEADINGS)
+
+
+def test_a_change_of_nothing_has_no_sign() -> None:
+    assert [change_words(ratio) for ratio in (0.9962, 1.004, 1.05, 0.81)] == ["0%", "0%", "+5%", "-19%"]
 
 
 def test_a_headline_says_whether_the_rate_is_certified(

@@ -181,8 +181,15 @@ def _cells(found: Found, one: Explored) -> tuple[str, ...]:
 
 def sensitivity_rows(found: Found) -> list[tuple[str, str]]:
     return [
-        (one.words, f"{'at most ' if one.at_most else ''}{one.ratio - 1:+.0%}") for one in found.sensitivities
+        (one.words, f"{'at most ' if one.at_most else ''}{change_words(one.ratio)}")
+        for one in found.sensitivities
     ]
+
+
+def change_words(ratio: float) -> str:
+    """Of a rate, in whole per cent: 0 has no sign."""
+    percent = round(100 * (ratio - 1))
+    return f"{percent:+d}%" if percent else "0%"
 
 
 def shift_rows(found: Found) -> list[tuple[str, ...]]:
@@ -190,7 +197,7 @@ def shift_rows(found: Found) -> list[tuple[str, ...]]:
     return [
         (
             one.words,
-            "none" if not one.ratio else f"{one.ratio - 1:+.0%}",
+            "none" if not one.ratio else change_words(one.ratio),
             f"{one.regret:.0%}" + (f" beside {one.best.words()}" if one.regret >= _LEAST_REGRET else ""),
             f"{one.too_long:.1%}" if one.too_long else "",
         )
