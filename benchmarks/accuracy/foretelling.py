@@ -140,17 +140,19 @@ class Foreteller:
     def hindsight(self, measured: Measured) -> Foreteller:
         """One that knows what nobody could know before: how fast the machine was when, in that load.
 
-        Every step is then as slow as one of the steps that the server made within a second of it; the step model is the
-        likeliest, whatever the seed.
+        Every step is then as slow as one of the steps that the server made within a second of it, long ones more often
+        than short ones, so that on average it is as slow as they were together. The step model is the likeliest,
+        whatever the seed.
         """
         inside = self.log.within(measured.origin_s, measured.end_s)
         starts_s = self.log.starts_s[inside] - measured.origin_s
         model = replace(self.fit.model, refits=(), drift=0.0)
-        slowness = np.array([step.seconds / model.seconds(step.features) for step in self.log.steps[inside]])
+        measured_s = np.array([step.seconds for step in self.log.steps[inside]])
+        foretold_s = np.array([model.seconds(step.features) for step in self.log.steps[inside]])
         return replace(
             self,
             fit=replace(self.fit, model=model),
-            noise=lambda _, seed, replica: SeenSpeed(starts_s, slowness, random.Random(seed)),
+            noise=lambda _, seed, replica: SeenSpeed(starts_s, measured_s, foretold_s, random.Random(seed)),
         )
 
     def drift(self, until_s: float) -> float:
@@ -167,19 +169,24 @@ class Foreteller:
 
 
 class SeenSpeed:
-    """The noise of a machine whose speed is known. starts_s, slowness: of real steps, in their order."""
+    """The noise of a machine whose speed is known. starts_s, measured_s, foretold_s: of real steps, in their order."""
 
-    def __init__(self, starts_s: np.ndarray, slowness: np.ndarray, draw: random.Random) -> None:
+    def __init__(
+        self, starts_s: np.ndarray, measured_s: np.ndarray, foretold_s: np.ndarray, draw: random.Random
+    ) -> None:
         self._starts_s: list[float] = starts_s.tolist()
-        self._slowness: list[float] = slowness.tolist()
+        self._slowness: list[float] = (measured_s / foretold_s).tolist()
+        self._before_s: list[float] = [0.0, *np.cumsum(foretold_s).tolist()]
         self._draw = draw
 
     def factor(self, regime: Regime, now_s: float) -> float:
         low = bisect_left(self._starts_s, now_s - _NEAR_S)
         high = bisect_right(self._starts_s, now_s + _NEAR_S)
         if low == high:  # the server did nothing then: the next step it made, or its last
-            low, high = min(low, len(self._starts_s) - 1), low + 1
-        return self._slowness[self._draw.randrange(low, high)]
+            low = min(low, len(self._starts_s) - 1)
+            high = low + 1
+        place_s = self._draw.uniform(self._before_s[low], self._before_s[high])
+        return self._slowness[min(bisect_right(self._before_s, place_s), high) - 1]
 
 
 def _log_ratio(of: Foreteller, chosen: slice, weights: np.ndarray) -> float:

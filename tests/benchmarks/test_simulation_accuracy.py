@@ -120,9 +120,11 @@ def test_what_is_learnt_from_has_long_and_short_contexts_with_equally_many_reque
 
 
 def test_in_hindsight_a_step_is_as_slow_as_one_that_the_server_made_at_about_that_time() -> None:
-    starts_s = np.array([0.0, 1.0, 2.0, 10.0])
-    noise = SeenSpeed(starts_s, np.array([1.0, 2.0, 3.0, 9.0]), random.Random(0))
-    assert {noise.factor(Regime.DECODE, 0.5) for _ in range(100)} == {1.0, 2.0}
-    assert noise.factor(Regime.DECODE, 9.5) == 9.0
-    assert noise.factor(Regime.DECODE, 5.0) == 9.0  # idle then: as the next one
-    assert noise.factor(Regime.DECODE, 99.0) == 9.0  # after the last
+    starts_s, foretold_s = np.array([0.0, 1.0, 2.0, 10.0]), np.array([0.1, 0.3, 0.1, 0.1])
+    noise = SeenSpeed(starts_s, foretold_s * np.array([1.0, 2.0, 3.0, 9.0]), foretold_s, random.Random(0))
+    found = [noise.factor(Regime.DECODE, 0.5) for _ in range(4000)]
+    assert {round(one, 9) for one in found} == {1.0, 2.0}
+    assert np.mean(found) == pytest.approx((0.1 * 1.0 + 0.3 * 2.0) / 0.4, rel=0.02)  # as both together
+    # Of its time, or of an idle one before it, or after all.
+    lone = [noise.factor(Regime.DECODE, now_s) for now_s in (9.5, 5.0, 99.0) for _ in range(100)]
+    assert lone == pytest.approx([9.0] * 300)
