@@ -61,7 +61,8 @@ class Judged:
 class Highest:
     """The highest rate of a setting at which the limits hold, requests a second.
 
-    is_inside: the real and the simulated one both lie between the rates that were measured.
+    is_inside: the real and the simulated one both lie between the rates that were measured. in_hindsight: of loads
+    simulated with the speed that the machine turned out to have.
     """
 
     workload: str
@@ -69,11 +70,16 @@ class Highest:
     limits: dict[str, float]
     real: float
     simulated: float
+    in_hindsight: float
     is_inside: bool
 
     @property
     def error(self) -> float:
         return self.simulated / self.real - 1
+
+    @property
+    def error_in_hindsight(self) -> float:
+        return self.in_hindsight / self.real - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +152,11 @@ def highest_of(judged: Sequence[Judged], workload: str) -> list[Highest]:
         real, real_inside = highest_rate(rates, [margin(one.real, limits) for one in points])
         middles = [{name: one.middle(name) for name in limits} for one in points]
         simulated, inside = highest_rate(rates, [margin(middle, limits) for middle in middles])
-        found.append(Highest(workload, setting, limits, real, simulated, real_inside and inside))
+        later = [{name: float(np.median(one.in_hindsight[name])) for name in limits} for one in points]
+        in_hindsight, _ = highest_rate(rates, [margin(one, limits) for one in later])
+        found.append(
+            Highest(workload, setting, limits, real, simulated, in_hindsight, real_inside and inside)
+        )
     return found
 
 
