@@ -14,6 +14,7 @@ import pytest
 from noria.cli.tune import _search
 from noria.config.errors import EngineError
 from noria.config.tuning import TuningOptions
+from noria.tuning import tuner
 from noria.tuning.limits import Limits
 from noria.tuning.probe import Prober
 from noria.tuning.real_engine import RealEngine
@@ -57,16 +58,26 @@ def test_a_setting_that_the_simulation_ruled_out_and_the_machine_chose_is_explai
 ) -> None:
     confirm = Tuner.confirm
 
-    def only_ruled_out(tuner: Tuner) -> None:
-        confirm(tuner)
-        setting, kept = next(iter(tuner._confirmer.confirmed.items()))
-        tuner._confirmer.confirmed = {setting: kept}
-        tuner._explorer.found[setting] = replace(tuner._explorer.found[setting], why_out="too slow")
+    def only_ruled_out(stages: Tuner) -> None:
+        confirm(stages)
+        setting, kept = next(iter(stages._confirmer.confirmed.items()))
+        stages._confirmer.confirmed = {setting: kept}
+        known = stages._explorer.found[setting]
+        stages._explorer.found[setting] = replace(known, why_out="too slow")
 
     monkeypatch.setattr(Tuner, "confirm", only_ruled_out)
     found = search(1.0, monkeypatch, tmp_path)
     assert found.is_real
     assert found.sensitivities
+
+
+def test_under_the_load_that_was_stated_the_chosen_setting_takes_what_it_takes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Twenty requests would be over before a queue has grown to the limit on the first token."""
+    monkeypatch.setattr(tuner, "shifted_loads", lambda load: [("same", load)])
+    found = search(1.0, monkeypatch, tmp_path)
+    assert [one.ratio for one in found.shifts] == [pytest.approx(1.0, abs=0.05)]
 
 
 def test_settings_with_the_same_figures_are_one_row_that_names_what_makes_no_difference(
@@ -102,7 +113,7 @@ def test_a_headline_says_whether_the_rate_is_certified(
 def test_an_error_after_the_simulation_keeps_what_was_found_unless_it_is_another_engine(
     error: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def broken(tuner: Tuner) -> None:
+    def broken(stages: Tuner) -> None:
         raise error
 
     monkeypatch.setattr(Tuner, "confirm", broken)

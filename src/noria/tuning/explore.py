@@ -12,7 +12,7 @@ from noria.capacity.model_file import Calibration
 from noria.config.errors import ConfigError
 from noria.tuning.limits import Limits
 from noria.tuning.load import LEAST_SPANS, TunedLoad
-from noria.tuning.max_rate import Ended, MaxRate, SearchOptions, conclude, find_max_rate
+from noria.tuning.max_rate import Ended, MaxRate, SearchOptions, conclude, find_max_rate, next_rate
 from noria.tuning.probe import ProbeResult, are_alike
 from noria.tuning.setting import Setting
 from noria.tuning.simulated import Peak, SimulatedProber
@@ -24,6 +24,7 @@ _NUM_REFINED = 3  # of the first round, that go on with other blocks
 _MOST_BLIND_PROBES = 8  # of a setting, as long as none is known to keep the limits at any rate
 _MOST_REQUESTS = 3000  # of a probe, where requests are so short that it would take more to last
 _FINE = 0.02  # bracket of the finalists
+_LATE = SearchOptions(precision=0.05, most_probes=8)  # of one that was out early, and matters all the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,11 @@ class Explorer:
         self._peaks: dict[Setting, Peak] = {}
 
     @property
+    def num_requests(self) -> int:
+        """Of a probe."""
+        return self._num_requests
+
+    @property
     def best(self) -> Explored | None:
         """So far, by the foretold rate."""
         ranked = self.ranked()
@@ -97,6 +103,18 @@ class Explorer:
         known = self.found.get(setting)
         before = known.rate.probes if known is not None and known.rate is not None else ()
         return self._searched(setting, prober, find_max_rate(prober, start, options, before))
+
+    def searched(self, setting: Setting) -> Explored:
+        """As it was tried; one that was out early is searched now. Where the time is over first, it stays out."""
+        known = self.found[setting]
+        if known.rate is None or known.why_out in ("", _NO_RATE) or not self.can_go_on():
+            return known
+        start = next_rate(known.rate.probes, _LATE.precision) or known.rate.estimate
+        found = self.search(setting, start, _LATE.precision, _LATE.most_probes)
+        if found.rate is not None and found.rate.ended is Ended.TIME:
+            return known
+        self.found[setting] = replace(found, same_as=known.same_as)
+        return self.found[setting]
 
     def saturated_rate(self) -> float:
         """Requests a second of the measured settings when nobody ever waits for a request to come. Settles how many

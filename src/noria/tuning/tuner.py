@@ -181,8 +181,8 @@ class Tuner:
         if not contenders:
             return
         chosen = choose(contenders).setting
-        # Of one that the simulation ruled out, and the machine chose all the same, the rate is what little was seen.
-        base = self._explorer.found[chosen].rate
+        known = self._explorer.searched(chosen)
+        base = known.rate
         if base is None or not base.estimate:
             return
         for words, setting in neighbours(chosen, self.job.calibration.config, self.job.space):
@@ -192,7 +192,8 @@ class Tuner:
             found = self._neighbour(setting, base.estimate)
             if found is not None:
                 self.sensitivities.append(Sensitivity(words, *found))
-        self._shift_load(chosen, base.estimate)
+        if not known.why_out:
+            self._shift_load(chosen, base.estimate)
 
     def _shift_load(self, chosen: Setting, rate: float) -> None:
         """The chosen setting beside the best others by simulation, none of which is believed to be worth more."""
@@ -206,7 +207,7 @@ class Tuner:
                 for one in others
             ),
         ]
-        shifts = Shifts(job.calibration, job.limits, job.asked.sim_requests, can_go_on)
+        shifts = Shifts(job.calibration, job.limits, self._explorer.num_requests, can_go_on)
         for words, load in shifted_loads(job.load):
             self.tell(f"simulating {words}", self._share())
             found = shifts.compare(words, load, rivals)
