@@ -198,6 +198,36 @@ def test_a_certificate_is_foretold_well_below_the_limit_and_not_at_it() -> None:
     assert long.is_certified_within(setting, 0.5, 1000, 0.95)
 
 
+def test_what_was_out_early_is_searched_once_before_its_certificate_is_foretold() -> None:
+    """What is known of it is a rate that it failed at: of that, no share that is tried would be certain."""
+    tried, plain = (explorer(replace(LIMITS, ttft_s=1.0)) for _ in range(2))
+    setting = Setting(1, 64)
+    start = 0.7 * tried.saturated_rate()
+    tried.try_setting(Setting(16, 128), start)
+    early = tried.try_setting(setting, start)
+    assert early.why_out
+    assert early.rate is not None
+    plain.saturated_rate()
+    alone = plain.search(setting, start, 0.02)
+    assert early.rate.estimate > 1.2 * alone.estimate
+    assert tried.is_certified_within(setting, 0.3, 1000, 0.95)
+    searched = tried.found[setting]
+    assert searched.estimate == pytest.approx(alone.estimate, rel=0.05)
+    tried.is_certified_within(setting, 0.5, 1000, 0.95)
+    assert tried.found[setting] is searched
+
+
+def test_what_was_out_early_stays_so_where_the_time_is_over() -> None:
+    tried = explorer()
+    tried.try_setting(Setting(16, 128), 3.0)
+    early = tried.try_setting(Setting(1, 64), 3.0)
+    for answers in ([False], [True, True, False]):
+        left = iter(answers)
+        tried.can_go_on = lambda left=left: next(left)  # type: ignore[misc]
+        assert tried.searched(Setting(1, 64)) is early
+        assert next(left, None) is None
+
+
 def test_limits_that_nothing_can_keep_are_refused_with_the_factor() -> None:
     tried = Explorer(calibration(), tuned_load(), Limits(ttft_s=0.001), 60, lambda: True)
     with pytest.raises(ConfigError, match="TTFT limit by a factor of"):

@@ -127,7 +127,7 @@ class Explorer:
 
     def is_certified_within(self, setting: Setting, share: float, most: int, confidence: float) -> bool:
         """Whether so many requests, at this share of the setting's highest rate, certify it."""
-        known = self.found[setting].rate
+        known = self.searched(setting).rate
         if known is None:
             return False
         return self._prober(setting).certifies(share * known.estimate, most, confidence)

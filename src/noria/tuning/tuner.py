@@ -162,7 +162,7 @@ class Tuner:
         listed = shortlist(ranked, measured, corner, self.job.asked.candidates)
         self._confirmer.screen([self._candidate(one) for one in listed])
         self._confirmer.screen(reranked([self._candidate(one) for one in ranked], self._confirmer.bias)[:1])
-        self._confirmer.can_go_on = lambda: self._left_s(_CERTIFY_UNTIL) > 0
+        self._confirmer.can_go_on = self._explorer.can_go_on = lambda: self._certify_left_s() > 0
         self._certify(self._real_contenders())
 
     def _certify(self, contenders: list[Contender]) -> None:
