@@ -83,6 +83,16 @@ def test_requests_that_are_too_long_for_the_chosen_setting_are_counted() -> None
     assert (found.too_long, found.ratio, found.regret, found.best) == (1.0, 0.0, 1.0, Setting(16, 128))
 
 
+def test_a_comparison_that_the_time_cuts_off_is_none() -> None:
+    """Within the last search: of its first probe, that rate is all there is, as if it were the highest."""
+    rivals = [Rival(Setting(16, 128), 2.0, 2.0)]
+    assert Shifts(calibration(), LIMITS, 100, lambda: True).compare("same", tuned_load(), rivals) is not None
+    left = iter([True, False])
+    shifts = Shifts(calibration(), LIMITS, 100, lambda: next(left))
+    assert shifts.compare("same", tuned_load(), rivals) is None
+    assert next(left, None) is None
+
+
 def test_without_time_nothing_is_compared() -> None:
     shifts = Shifts(calibration(), LIMITS, 100, lambda: False)
     assert shifts.compare("same", tuned_load(), [Rival(Setting(), 1.0, 1.0)]) is None

@@ -15,7 +15,9 @@ from noria.cli.tune import _search
 from noria.config.errors import EngineError
 from noria.config.tuning import TuningOptions
 from noria.tuning import tuner
+from noria.tuning.explore import Explored, Explorer
 from noria.tuning.limits import Limits
+from noria.tuning.max_rate import Ended
 from noria.tuning.probe import Prober
 from noria.tuning.real_engine import RealEngine
 from noria.tuning.same_engine import OtherEngine
@@ -78,6 +80,26 @@ def test_under_the_load_that_was_stated_the_chosen_setting_takes_what_it_takes(
     monkeypatch.setattr(tuner, "shifted_loads", lambda load: [("same", load)])
     found = search(1.0, monkeypatch, tmp_path)
     assert [one.ratio for one in found.shifts] == [pytest.approx(1.0, abs=0.05)]
+
+
+def test_a_change_whose_search_the_time_cuts_off_is_not_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    confirm, whole = Tuner.confirm, Explorer.search
+
+    def cut_off(explorer: Explorer, *asked: Any) -> Explored:
+        found = whole(explorer, *asked)
+        assert found.rate is not None
+        return replace(found, rate=replace(found.rate, ended=Ended.TIME))
+
+    def cut_off_from_then_on(stages: Tuner) -> None:
+        confirm(stages)
+        monkeypatch.setattr(Explorer, "search", cut_off)
+
+    monkeypatch.setattr(Tuner, "confirm", cut_off_from_then_on)
+    found = search(1.0, monkeypatch, tmp_path)
+    assert found.sensitivities == ()
+    assert found.shifts == ()
 
 
 def test_settings_with_the_same_figures_are_one_row_that_names_what_makes_no_difference(

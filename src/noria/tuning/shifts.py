@@ -10,6 +10,7 @@ from noria.capacity.model_file import Calibration
 from noria.tuning.explore import Explorer
 from noria.tuning.limits import Limits
 from noria.tuning.load import TunedLoad
+from noria.tuning.max_rate import Ended
 from noria.tuning.setting import Setting
 
 _MORE, _LESS = 1.2, 0.8
@@ -91,8 +92,10 @@ class Shifts:
         for one in rivals:
             if not self._can_go_on():
                 return None
-            rate = explorer.search(one.setting, one.rate, _PRECISION, _MOST_PROBES).estimate
-            ratios.append(rate / one.rate)
+            found = explorer.search(one.setting, one.rate, _PRECISION, _MOST_PROBES)
+            if found.rate is None or found.rate.ended is Ended.TIME:
+                return None
+            ratios.append(found.estimate / one.rate)
         taken = [ratio * one.worth for ratio, one in zip(ratios, rivals, strict=True)]
         most = max(taken)
         best = rivals[taken.index(most)].setting

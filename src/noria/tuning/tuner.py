@@ -19,7 +19,7 @@ from noria.tuning.explore import Explored, Explorer, explore
 from noria.tuning.foresight import Foresight
 from noria.tuning.limits import Limits
 from noria.tuning.load import TunedLoad, covering_length
-from noria.tuning.max_rate import MaxRate
+from noria.tuning.max_rate import Ended, MaxRate
 from noria.tuning.probe import CertainProber, Prober
 from noria.tuning.real import Effort
 from noria.tuning.real_engine import RealEngine, Times
@@ -250,6 +250,7 @@ class Tuner:
         )
 
     def _neighbour(self, setting: Setting, base: float) -> tuple[float, bool] | None:
+        """Ratio of the rates, and whether it may be less; None where its rate was not found, or not in the time."""
         setting = setting.normal(self.job.calibration.config)
         known = self._explorer.found.get(setting)
         if known is None:
@@ -257,7 +258,7 @@ class Tuner:
                 known = self._explorer.search(setting, base, 0.05, _MOST_SENSITIVITY_PROBES)
             except NoriaError:
                 return None  # it cannot be
-        if known.rate is None:
+        if known.rate is None or known.rate.ended is Ended.TIME:
             return None
         if known.why_out:
             return known.rate.failed / base, True
