@@ -20,6 +20,7 @@ from noria.config.engine import EngineConfig
 from noria.tuning.limits import Evidence, tail_count
 from noria.tuning.load import TunedLoad, make_load
 from noria.tuning.probe import Figures, ProbeResult
+from noria.tuning.setting import Setting
 from support_capacity import simple_model
 from support_engine import engine_config
 from support_queues import md1_wait_share, mm1_wait_share
@@ -77,6 +78,17 @@ class CurveProber:
     def certify(self, rate: float, confidence: float) -> ProbeResult:
         self.confidences.append(confidence)
         return self.probe(rate)
+
+
+@dataclass(frozen=True)
+class Foretold:
+    """Foresight as a formula: of a setting, the share of its limit, the rate and the confidence."""
+
+    is_likely: Callable[[Setting, float, float, float], bool]
+    least: float = 0.0
+
+    def least_rate(self, confidence: float) -> float:
+        return self.least
 
 
 def result(

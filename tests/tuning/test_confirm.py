@@ -21,7 +21,7 @@ from noria.tuning.real import Screened
 from noria.tuning.same_engine import OtherEngine
 from noria.tuning.setting import Setting
 from support_queues import limit_of, waits
-from support_tuning import CurveProber, calibration, queue_evidence, result
+from support_tuning import CurveProber, Foretold, calibration, queue_evidence, result
 
 
 def candidate(setting: Setting, rate: float) -> Candidate:
@@ -52,11 +52,10 @@ class Engines:
 
 
 def confirmer(engines: Engines, can_go_on: bool = True) -> Confirmer:
-    return Confirmer(engines, lambda: can_go_on, lambda words: None, 0.95, near_the_limit)
+    return Confirmer(engines, lambda: can_go_on, lambda words: None, 0.95, NEAR_THE_LIMIT)
 
 
-def near_the_limit(setting: Setting, share: float, rate: float, confidence: float) -> bool:
-    return share <= 0.93
+NEAR_THE_LIMIT = Foretold(lambda setting, share, rate, confidence: share <= 0.93)
 
 
 def test_what_the_machine_does_replaces_what_was_simulated() -> None:
@@ -105,7 +104,7 @@ def test_with_time_left_a_higher_rate_is_certified_than_the_first_that_passed() 
         asked.append(confidence)
         return share <= (0.7 if confidence < 0.98 else 0.9)
 
-    stage = Confirmer(Engines({Setting(): 10.0}), lambda: True, lambda words: None, 0.95, foresee)
+    stage = Confirmer(Engines({Setting(): 10.0}), lambda: True, lambda words: None, 0.95, Foretold(foresee))
     stage.screen([candidate(Setting(), 10.0)])
     stage.certify(Setting())
     final = stage.confirmed[Setting()].final
@@ -118,7 +117,11 @@ def test_with_time_left_a_higher_rate_is_certified_than_the_first_that_passed() 
 def test_when_the_time_is_over_after_the_first_that_passed_that_one_is_kept() -> None:
     left = iter([True] * 6 + [False] * 6)
     stage = Confirmer(
-        Engines({Setting(): 10.0}), lambda: next(left), lambda words: None, 0.95, lambda *foretold: True
+        Engines({Setting(): 10.0}),
+        lambda: next(left),
+        lambda words: None,
+        0.95,
+        Foretold(lambda *asked: True),
     )
     stage.screen([candidate(Setting(), 10.0)])
     stage.can_go_on = lambda: False
@@ -186,7 +189,7 @@ def test_an_engine_that_is_another_than_was_simulated_ends_the_search() -> None:
             raise OtherEngine("the server has another model")
         yield CurveProber(math.log), CurveProber(math.log)
 
-    stage = Confirmer(opened, lambda: True, lambda words: None, 0.95, near_the_limit)
+    stage = Confirmer(opened, lambda: True, lambda words: None, 0.95, NEAR_THE_LIMIT)
     with pytest.raises(OtherEngine):
         stage.screen([candidate(Setting(), 10.0)])
     assert stage.broken == {}
@@ -245,7 +248,7 @@ def test_a_rate_beyond_what_a_queue_can_keep_is_certified_no_oftener_than_the_er
 
     false = 0
     for _ in range(80):
-        stage = Confirmer(opened, lambda: True, lambda words: None, 0.95, near_the_limit)
+        stage = Confirmer(opened, lambda: True, lambda words: None, 0.95, NEAR_THE_LIMIT)
         stage.screen([candidate(Setting(), 1.5 * truth)])
         stage.certify(Setting())
         best = stage.confirmed[Setting()].final

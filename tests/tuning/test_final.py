@@ -12,14 +12,16 @@ import pytest
 
 from noria.bench.certificate import Verdict
 from noria.tuning.confirm import Candidate, Confirmer
-from noria.tuning.explore import Explored
+from noria.tuning.explore import Explored, Explorer
 from noria.tuning.final import IsLikely, Ladder
+from noria.tuning.foresight import Foresight
+from noria.tuning.limits import Limits
 from noria.tuning.max_rate import SearchOptions, find_max_rate
-from noria.tuning.probe import CertainProber, Certifier, Prober, ProbeResult
+from noria.tuning.probe import CertainProber, Certifier, Prober, ProbeResult, least_to_pass
 from noria.tuning.real import _stays_open
 from noria.tuning.setting import Setting
 from support_queues import limit_of, waits
-from support_tuning import CurveProber, calibration, queue_evidence, result
+from support_tuning import CurveProber, calibration, queue_evidence, result, tuned_load
 
 
 def below(most: float) -> IsLikely:
@@ -44,6 +46,39 @@ def test_the_highest_rate_that_is_likely_to_be_certain_comes_first() -> None:
 def test_where_none_is_likely_the_lowest_is_tried_all_the_same() -> None:
     """The simulation may be wrong, and there is nothing else to do with the time."""
     assert Ladder(10.0).next_rate(below(0.0)) == pytest.approx(9.7 * 0.96**19)
+
+
+def band(least: float, most: float) -> IsLikely:
+    """At a lower share too few requests come, at a higher one they wait together."""
+    return lambda share, rate: least <= share <= most
+
+
+@pytest.mark.parametrize("least", [0.65, 0.75, 0.85])
+def test_rates_at_which_too_few_requests_come_do_not_hide_the_likely_ones_above_them(least: float) -> None:
+    """The middle of all rates is at 0.645 of the limit: below it there is nothing."""
+    found = Ladder(10.0).next_rate(band(least, 0.9), 10.0 * least)
+    assert found == pytest.approx(9.7 * 0.96**2)
+
+
+def test_where_none_is_likely_the_lowest_is_tried_at_which_enough_requests_come() -> None:
+    assert Ladder(10.0).next_rate(below(0.0), 7.0) == pytest.approx(9.7 * 0.96**7)
+    assert Ladder(10.0).next_rate(below(0.0), 20.0) == pytest.approx(9.7)  # the most requests there can be
+
+
+def test_no_rate_is_foretold_certain_that_has_too_few_requests_and_the_least_may_be() -> None:
+    """8 minutes, of which 185 s are left: eight tenths of that hold the 86 and their warm-up at 0.64 a second."""
+    foresight = Foresight(never_late(), lambda: 185.0, 0.95)
+    least = foresight.least_rate(0.975)
+    assert least == pytest.approx((86 + 9) / (0.8 * 185.0))
+    assert foresight.is_likely(Setting(), 0.1, 1.01 * least, 0.975)
+    assert not foresight.is_likely(Setting(), 0.1, 0.99 * least, 0.975)
+    assert Foresight(never_late(), lambda: 0.0, 0.95).least_rate(0.975) == math.inf
+
+
+def never_late() -> Explorer:
+    tried = Explorer(calibration(), tuned_load(), Limits(ttft_s=5.0), 60, lambda: True)
+    tried.try_setting(Setting(), 1.0)
+    return tried
 
 
 def test_after_a_rate_has_passed_only_a_higher_one_that_is_likely_is_worth_a_try() -> None:
@@ -92,7 +127,10 @@ class QueueOfOne:
         self.left -= count / rate
         return result(rate, verdict, math.log(rate / self.truth), num_requests=count)
 
-    def foresee(self, setting: Setting, share: float, rate: float, confidence: float) -> bool:
+    def least_rate(self, confidence: float) -> float:
+        return least_to_pass(0.95, confidence) / (0.8 * self.left)
+
+    def is_likely(self, setting: Setting, share: float, rate: float, confidence: float) -> bool:
         most = int(0.8 * self.left * rate)
         return self._judged(share * self.truth, most, confidence)[0] is Verdict.PASS
 
@@ -113,7 +151,7 @@ class QueueOfOne:
 
     def certified(self) -> list[ProbeResult]:
         """The probes that were to be certain."""
-        stage = Confirmer(self.opened, lambda: self.left > 30, lambda words: None, 0.95, self.foresee)
+        stage = Confirmer(self.opened, lambda: self.left > 30, lambda words: None, 0.95, self)
         found = find_max_rate(
             CurveProber(lambda at: math.log(at / self.estimate)), self.estimate, SearchOptions()
         )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Protocol
 
 from noria.bench.certificate import Verdict, spent
 from noria.config.engine import EngineConfig
@@ -24,9 +25,18 @@ _MOST_FINAL = 6
 
 # A real server with a setting: screening by its figures, and one that promises nothing that is not certain.
 OpenProbers = Callable[[Setting], AbstractContextManager[tuple[Prober, CertainProber]]]
-# Whether a setting will be certified, in the time left, at a share of its limit, which is so many requests a second, at
-# that confidence.
-Foresee = Callable[[Setting, float, float, float], bool]
+
+
+class Foresees(Protocol):
+    """What the time that is left suffices for."""
+
+    def least_rate(self, confidence: float) -> float:
+        """Requests a second: at less, too few come to be certain of anything."""
+        ...
+
+    def is_likely(self, setting: Setting, share: float, rate: float, confidence: float) -> bool:
+        """Whether it will be certified at a share of its limit, which is so many requests a second."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +107,7 @@ class Confirmer:
         can_go_on: Callable[[], bool],
         tell: Callable[[str], None],
         confidence: float,
-        foresee: Foresee,
+        foresight: Foresees,
     ) -> None:
         self.confirmed: dict[Setting, Confirmed] = {}
         self.broken: dict[Setting, str] = {}
@@ -106,7 +116,7 @@ class Confirmer:
         self._tell = tell
         self._configs: dict[Setting, EngineConfig] = {}
         self._confidence = confidence
-        self._foresee = foresee
+        self._foresight = foresight
         self._num_certain = 0  # probes that were to be certain
 
     @property
@@ -159,7 +169,8 @@ class Confirmer:
         ladder = Ladder(self.confirmed[setting].estimate)
         while len(probes) < _MOST_FINAL and (not probes or self.can_go_on()):
             confidence = self._next_confidence
-            rate = ladder.next_rate(partial(self._is_likely, setting, confidence))
+            is_likely = partial(self._is_likely, setting, confidence)
+            rate = ladder.next_rate(is_likely, self._foresight.least_rate(confidence))
             if rate is None:
                 return
             self._tell(f"confirming {setting.words()} at {rate:.3g} requests/s")
@@ -168,7 +179,7 @@ class Confirmer:
             ladder.learn(probes[-1])
 
     def _is_likely(self, setting: Setting, confidence: float, share: float, rate: float) -> bool:
-        return self._foresee(setting, share, rate, confidence)
+        return self._foresight.is_likely(setting, share, rate, confidence)
 
     @contextmanager
     def _breakage_noted(self, setting: Setting) -> Iterator[None]:

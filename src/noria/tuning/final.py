@@ -40,15 +40,21 @@ class Ladder:
         self._has_missed = True
         self.limit = min(self.limit, probe.rate * (_FAR_DOWN if probe.margin > _FAR else 1.0))
 
-    def next_rate(self, is_likely: IsLikely) -> float | None:
-        """The highest that is likely. Where none is: the lowest of all, or none once a rate has passed."""
+    def next_rate(self, is_likely: IsLikely, least: float = 0.0) -> float | None:
+        """The highest that is likely. Where none is: the lowest from `least` on, or none once a rate has passed.
+
+        least: requests a second; at a lower rate too few would come in the time. Where all are lower: the highest.
+        """
         rates = [(share, share * self.limit) for share in _SHARES]
         rates = [one for one in rates if one[1] > (1 + _PRECISION) * self.passed]
-        # What a rate takes grows with it, so the likely ones are the last: [0, low) are not, [high, len(rates)) are.
-        low, high = 0, len(rates)
+        enough = [one for one in rates if one[1] >= least]
+        # What a rate takes grows with it, so the likely ones are the last: [0, low) are not, [high, len(enough)) are.
+        low, high = 0, len(enough)
         while low < high:
             middle = (low + high) // 2
-            low, high = (low, middle) if is_likely(*rates[middle]) else (middle + 1, high)
-        if high < len(rates):
-            return rates[high][1]
-        return None if self.passed or not rates else rates[-1][1]
+            low, high = (low, middle) if is_likely(*enough[middle]) else (middle + 1, high)
+        if high < len(enough):
+            return enough[high][1]
+        if self.passed or not rates:
+            return None
+        return enough[-1][1] if enough else rates[0][1]

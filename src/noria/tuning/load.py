@@ -102,6 +102,11 @@ def num_warm_up(play: Play) -> int:
     return min(_MOST_WARM_UP, math.floor(_WARM_UP_SHARE * len(play.due)))
 
 
+def with_warm_up(count: int) -> int:
+    """The fewest requests of a load of which so many count."""
+    return count + min(_MOST_WARM_UP, math.floor(_WARM_UP_SHARE / (1 - _WARM_UP_SHARE) * count))
+
+
 def least_s(limit_s: float) -> float:
     """How long a load has to last, after its warm-up, before it can keep this limit on the TTFT."""
     return LEAST_SPANS * limit_s if limit_s < math.inf else 0.0

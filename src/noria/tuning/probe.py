@@ -102,6 +102,11 @@ class CertainProber(Protocol):
         ...
 
 
+def least_to_pass(share: float, confidence: float) -> int:
+    """Of fewer requests nothing is certain, even where none of them is late."""
+    return minimum_count(0, share, spent(1 - confidence, 1))
+
+
 class Certifier:
     """One sequential verdict on several limits.
 
@@ -117,7 +122,7 @@ class Certifier:
     def __init__(self, share: float, confidence: float) -> None:
         self._share = share
         alpha = 1 - confidence
-        self._passing = _Spending(alpha, minimum_count(0, share, spent(alpha, 1)))
+        self._passing = _Spending(alpha, least_to_pass(share, confidence))
         self._failing = _Spending(alpha, LEAST_TO_JUDGE)
 
     @property

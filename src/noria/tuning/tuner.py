@@ -142,7 +142,7 @@ class Tuner:
             lambda: self._left_s(_SCREEN_UNTIL) > 0,
             lambda words: self.tell(words, self._share()),
             job.asked.confidence,
-            Foresight(self._explorer, self._certify_left_s).is_likely,
+            Foresight(self._explorer, self._certify_left_s, job.limits.share),
         )
 
     def explore(self) -> None:
