@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -13,9 +13,9 @@ import pytest
 from noria.bench.certificate import Verdict
 from noria.config.errors import EngineError
 from noria.tuning.bias import Bias, shifted
-from noria.tuning.confirm import Candidate, Confirmer, reranked, shortlist
+from noria.tuning.confirm import Candidate, Confirmed, Confirmer, reranked, shortlist
 from noria.tuning.explore import Explored
-from noria.tuning.max_rate import SearchOptions, find_max_rate
+from noria.tuning.max_rate import Ended, SearchOptions, Shape, conclude, find_max_rate
 from noria.tuning.probe import CertainProber, Certifier, Prober, ProbeResult
 from noria.tuning.real import Screened
 from noria.tuning.same_engine import OtherEngine
@@ -94,6 +94,67 @@ def test_a_rate_is_certified_below_the_edge_where_nothing_is_certain() -> None:
     assert final.best.verdict is Verdict.PASS
     assert stage.confirmed[Setting()].is_certified
     assert 8.0 < final.passed < 9.5
+
+
+class Curved(Engines):
+    """The machine's margins at a rate, for whatever setting; near its limit nothing is certain."""
+
+    def __init__(self, margin: Callable[[float], float]) -> None:
+        super().__init__({Setting(): 10.0})
+        self._margin = margin
+
+    @contextmanager
+    def __call__(self, setting: Setting) -> Iterator[tuple[Prober, CertainProber]]:
+        yield CurveProber(self._margin), CurveProber(self._margin, open_below=0.06)
+
+
+@pytest.mark.parametrize(
+    ("margin", "shape"),
+    [
+        (lambda rate: -1.2 if rate < 10 else 1.5, Shape.CLIFF),
+        (lambda rate: math.log(rate / 10), Shape.SMOOTH),
+    ],
+)
+def test_a_certified_rate_is_told_with_the_edge_that_was_seen_above_it(
+    margin: Callable[[float], float], shape: Shape
+) -> None:
+    stage = confirmer(Curved(margin))
+    stage.screen([candidate(Setting(), 9.8)])
+    stage.certify(Setting())
+    one = stage.confirmed[Setting()]
+    assert one.is_certified
+    assert one.settled.best is not None
+    assert one.settled.best.rate == one.settled.passed < 9.5
+    assert one.settled.shape is one.rate.shape is shape
+    assert one.settled.estimate == pytest.approx(10.0, rel=0.05)
+
+
+def test_where_no_rate_failed_the_limit_is_foretold_beyond_the_one_that_is_certified() -> None:
+    """The time was over after one probe at 8, which kept the limits with room."""
+    stage = confirmer(Curved(lambda rate: math.log(rate / 10)))
+    left = iter([True, False])
+    stage.can_go_on = lambda: next(left)
+    simulated = find_max_rate(CurveProber(lambda rate: math.log(rate / 8)), 5.0, SearchOptions(0.02))
+    stage.screen([Candidate(Explored(Setting(), simulated), Setting().config(calibration().config))])
+    stage.can_go_on = lambda: False
+    stage.certify(Setting())
+    one = stage.confirmed[Setting()]
+    assert one.is_certified
+    assert one.settled.failed == math.inf
+    assert one.settled.passed < 9.5
+    assert one.settled.estimate == one.estimate == pytest.approx(10.0, rel=0.01)
+
+
+def test_a_certificate_refutes_what_failed_at_its_rate_or_less() -> None:
+    one = Confirmed(
+        Setting(),
+        10.0,
+        conclude([result(7.0, Verdict.FAIL, 0.1), result(9.0, Verdict.FAIL, 0.3)], Ended.PROBES),
+        6.5,
+        conclude([result(8.0, Verdict.PASS, -0.2)], Ended.PRECISE),
+    )
+    assert (one.settled.passed, one.settled.failed) == (8.0, 9.0)
+    assert 8.0 < one.settled.estimate < 9.0
 
 
 def test_with_time_left_a_higher_rate_is_certified_than_the_first_that_passed() -> None:

@@ -61,14 +61,19 @@ class Confirmed:
     @property
     def settled(self) -> MaxRate:
         """What all probes say. passed: a certified rate; where there is none, one that kept the limits by its figures
-        and that nothing has refuted."""
+        and that nothing has refuted. A certified one lies well below the limit: where that is foretold to be, and what
+        its edge is like, is told by the others, too."""
         if self.final is None:
             return self.rate
-        final = self.final.probes
-        if self.is_certified:
-            above = [one for one in _failures(self.rate.probes) if one.rate > self.final.passed]
-            return conclude([*final, *above], self.final.ended)
-        return conclude([*self.rate.probes, *map(judged_by_figures, final)], self.final.ended)
+        final, ended = self.final.probes, self.final.ended
+        refuted = [one for one in _failures(self.rate.probes) if one.rate <= self.final.passed]
+        screened = [one for one in self.rate.probes if one not in refuted]
+        whole = conclude([*screened, *map(judged_by_figures, final)], ended)
+        if not self.is_certified:
+            return whole
+        estimate = whole.estimate if whole.failed < math.inf else max(whole.estimate, self.estimate)
+        certain = conclude([*final, *_failures(screened)], ended)
+        return replace(certain, estimate=estimate, shape=whole.shape)
 
     @property
     def limit(self) -> float:
