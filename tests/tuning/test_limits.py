@@ -10,7 +10,7 @@ import pytest
 from noria.bench.certificate import Verdict
 from noria.bench.outcome import Status
 from noria.bench.stats import Interval, Values
-from noria.tuning.limits import Evidence, ItlStat, Limits, evidence
+from noria.tuning.limits import Evidence, ItlStat, Limits, evidence, num_decided
 from noria.tuning.probe import Certifier
 from support_queues import limit_of, waits
 from support_tuning import outcome, queue_evidence
@@ -46,6 +46,24 @@ def test_a_queue_that_just_keeps_its_limit_fails_no_oftener_than_the_error_allow
     limit = limit_of(0.951, 0.5, is_fixed)
     verdicts = [verdict_of(waits(random, 1000, 0.5, is_fixed), limit) for _ in range(200)]
     assert verdicts.count(Verdict.FAIL) / len(verdicts) <= 0.05
+
+
+@pytest.mark.parametrize("limits", [Limits(1.0, 0.1), Limits(ttft_s=1.0), Limits(itl_s=0.1)])
+def test_how_many_are_decided_is_told_without_the_evidence_as_it_says_itself(limits: Limits) -> None:
+    """Of loads that are under way: some ended, some were cut, some answered, some late before their first token."""
+    random = np.random.default_rng(13)
+    for _ in range(200):
+        ended, still_open = [], []
+        for index in range(20):
+            arrival_s, kind = float(random.uniform(0, 10)), random.choice(4, p=[0.7, 0.1, 0.05, 0.15])
+            if kind < 2:
+                status = (Status.OK, Status.CUT)[kind]
+                ended.append(outcome(index, arrival_s, 0.1, [0.02], status))
+            else:
+                still_open.append((index, arrival_s, bool(kind == 2)))
+        asked = (ended, limits, still_open, 10.0, 2.0)
+        told = max((one.num_decided for one in evidence(*asked).values()), default=0)
+        assert num_decided(*asked) == told
 
 
 def test_what_is_far_beyond_its_limit_fails_after_a_dozen_requests() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,8 @@ from noria.bench.outcome import Outcome, Status
 from noria.config.errors import EngineError
 from noria.config.option import settings_of
 from noria.config.serving import ServeOptions
-from noria.tuning.limits import Limits
+from noria.tuning import real
+from noria.tuning.limits import Evidence, Limits, evidence
 from noria.tuning.probe import ProbeResult
 from noria.tuning.real import Effort, Screened, Watch
 from noria.tuning.real_engine import RealEngine
@@ -69,6 +71,35 @@ def test_a_load_that_keeps_its_limits_with_room_passes_and_ends() -> None:
     num_seen = watched([outcome(i, i / 2, 0.1, WHOLE) for i in range(200)], judge)
     assert judge.verdict is Verdict.PASS
     assert num_seen < 140
+
+
+def counted_evidence(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Of how many requests evidence was made, each time."""
+    made: list[int] = []
+
+    def counting(*asked: Any) -> dict[str, Evidence]:
+        found = evidence(*asked)
+        made.append(max((one.num_decided for one in found.values()), default=0))
+        return found
+
+    monkeypatch.setattr(real, "evidence", counting)
+    return made
+
+
+def test_evidence_is_made_only_when_a_look_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it is made, nothing is sent: from 12 decided requests on, each time that there are 1.35 times as many."""
+    made, judge = counted_evidence(monkeypatch), watch(most=200)
+    begin_s = judge._begin_s
+    watched([outcome(i, begin_s + i / 2, 0.1, WHOLE) for i in range(70)], judge)
+    assert made == [12, 17, 23, 32, 44, 60]
+
+
+def test_requests_behind_one_that_is_still_answered_are_not_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, judge = counted_evidence(monkeypatch), watch(most=200)
+    first_s = judge._begin_s
+    outcomes = [outcome(i, first_s + i / 2, 0.1, WHOLE) for i in range(1, 70)]
+    watched(outcomes, judge, [(0, first_s, True)])
+    assert made == []
 
 
 def test_a_load_that_is_over_sooner_than_a_queue_can_grow_does_not_pass() -> None:

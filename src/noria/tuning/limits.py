@@ -106,6 +106,21 @@ def evidence(
     }
 
 
+def num_decided(
+    outcomes: Sequence[Outcome], limits: Limits, open_arrivals: OpenArrivals, now_s: float, begin_s: float
+) -> int:
+    """The most requests that the evidence of any limit would be of, without making it: of twenty thousand requests that
+    takes long."""
+    came = [one.arrival_s for one in outcomes if one.status is not Status.CUT]
+    first_open_s = math.inf
+    for _, arrival_s, has_token in open_arrivals:
+        if not has_token and now_s - arrival_s > limits.ttft_s:
+            came.append(arrival_s)  # too late already
+        elif arrival_s >= begin_s:
+            first_open_s = min(first_open_s, arrival_s)
+    return sum(begin_s <= arrival_s < first_open_s for arrival_s in came)
+
+
 def _ttft(came: Sequence[Outcome], limits: Limits, still_open: OpenArrivals, now_s: float) -> Evidence:
     slo = Slo(ttft_s=limits.ttft_s)
     known = decided(came, still_open, slo, now_s)

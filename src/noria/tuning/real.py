@@ -21,7 +21,7 @@ from noria.bench.steady import is_stationary, trend
 from noria.bench.target import Sample, Target
 from noria.config.benching import TargetOptions
 from noria.tuning.figures import measure
-from noria.tuning.limits import Evidence, Limits, evidence
+from noria.tuning.limits import Evidence, Limits, evidence, num_decided
 from noria.tuning.load import TunedLoad, begin_s, least_s
 from noria.tuning.probe import LEAST_TO_JUDGE, Certifier, Prober, ProbeResult, judged_by_figures
 
@@ -116,13 +116,21 @@ class Watch:
     def look(self, generator: Generator) -> None:
         """As the generator's on_look."""
         is_late = self._effort.time_left_s() <= 0
-        if not is_late and not self._certifier.is_due(len(generator.outcomes) + generator.num_open):
+        if not is_late and not self._is_due(generator):
             return
         look = self._certifier.last_look if is_late else self._certifier.look
         self._judge(look, generator.outcomes, generator.open_arrivals(), generator.now_s)
         if is_late or self.verdict is not Verdict.UNDECIDED or self._is_hopeless(generator.now_s):
             self._is_ended = True
             generator.stop()
+
+    def _is_due(self, generator: Generator) -> bool:
+        """Whether enough is decided for another look. Evidence is made only then: meanwhile nothing is sent."""
+        if not self._certifier.is_due(len(generator.outcomes) + generator.num_open):
+            return False
+        still_open, now_s = generator.open_arrivals(), generator.now_s
+        count = num_decided(generator.outcomes, self._limits, still_open, now_s, self._begin_s)
+        return self._certifier.is_due(count)
 
     def result(self, rate: float, outcomes: list[Outcome], samples: list[Sample]) -> ProbeResult:
         """With a last look at all there is, unless the load was ended by a look."""
