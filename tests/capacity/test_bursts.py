@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from noria.capacity.bursts import MOST_SEQS, MOST_TOKENS, Burst, burst, bursts, wide_options
 from noria.capacity.measured import measured_steps
-from noria.config.asked import EngineOptions
+from noria.config.asked import EngineOptions, SchedulerOptions
 from noria.config.engine import EngineConfig, StepCost
 from noria.core.clock import MonotonicClock
 from noria.engine.in_process import InProcessClient
@@ -39,7 +41,33 @@ def test_what_would_take_too_long_is_left_out() -> None:
     planned = bursts(small_steps(token_s=1e-3), 10.0)
     assert 3000 < max(one.num_tokens for one in planned) <= 5000
     assert bursts(small_steps(token_s=1.0), 10.0) == []
-    assert bursts(replace(small_steps(), scheduler=replace(small_steps().scheduler, max_num_seqs=512)), 10.0)
+    many = replace(small_steps(), scheduler=replace(small_steps().scheduler, max_num_seqs=512))
+    assert bursts(many, 10.0) == [
+        Burst(1, 512),
+        Burst(1, 1024),
+        Burst(1, 2048),
+        Burst(2, 2048),
+        Burst(4, 2048),
+        Burst(8, 2048),
+    ]
+
+
+@pytest.mark.parametrize(("length", "longest"), [(64, 32), (16, 8), (7, 3), (5, 1)])
+def test_bursts_in_a_short_context_are_of_no_more_requests_than_are_tried_and_fit_into_it(
+    length: int, longest: int
+) -> None:
+    planned = bursts(with_length(length), 10.0)
+    assert planned[-1] == Burst(512, longest)
+    assert max(one.prompt_tokens for one in planned) == longest <= length - 4
+    assert len(set(planned)) == len(planned)
+
+
+def test_a_context_that_holds_no_prompt_beside_its_answer_has_no_bursts() -> None:
+    assert bursts(with_length(4), 10.0) == []
+
+
+def with_length(length: int) -> EngineConfig:
+    return replace(small_steps(), scheduler=replace(small_steps().scheduler, max_model_len=length))
 
 
 def test_the_engine_of_bursts_has_room_for_each_and_not_more() -> None:
@@ -49,6 +77,13 @@ def test_the_engine_of_bursts_has_room_for_each_and_not_more() -> None:
     assert wide.memory.max_model_len == 2052
     assert wide.memory.num_gpu_blocks_override == 512  # a block for each short one, 258 for the long ones
     assert wide.model == asked.model
+
+
+def test_the_engine_of_bursts_keeps_no_limit_that_would_bound_its_steps() -> None:
+    asked = EngineOptions(scheduler=SchedulerOptions(itl_slo_ms=50.0, ttft_slo_ms=500.0))
+    wide = wide_options(asked, small_steps(), [Burst(8, 2048)])
+    assert (wide.scheduler.itl_slo_ms, wide.scheduler.ttft_slo_ms) == (None, None)
+    assert wide.scheduler.max_num_batched_tokens == 16384
 
 
 class Passing(MonotonicClock):

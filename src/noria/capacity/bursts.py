@@ -43,16 +43,23 @@ def bursts(config: EngineConfig, seconds: float) -> list[Burst]:
     """Beyond what the settings' own steps hold, up to what noria tune tries, the smallest first. seconds: in which they
     shall be over; where steps were timed at start, what clearly takes longer is left out."""
     scheduler = config.scheduler
-    longest = max(1, min(_LONGEST_PROMPT, scheduler.max_model_len // 2))
+    longest = min(_LONGEST_PROMPT, scheduler.max_model_len // 2, scheduler.max_model_len - _ANSWER)
+    if longest < 1:
+        return []
     sizes = _doubled(scheduler.max_num_batched_tokens, MOST_TOKENS)
-    found = [Burst(ceil(size / longest), size // ceil(size / longest)) for size in sizes]
+    found = [_of_tokens(size, longest) for size in sizes]
     short = min(_SHORT_PROMPT, longest)
     found += [Burst(size, short) for size in _doubled(scheduler.max_num_seqs, MOST_SEQS)]
     token_s = scheduler.step_cost.token_s if scheduler.step_cost is not None else 0.0
     # Each size is twice the one before, so all of them take twice the largest.
-    return sorted(
-        (one for one in found if 2 * one.num_tokens * token_s <= seconds), key=lambda one: one.num_tokens
-    )
+    fitting = [one for one in dict.fromkeys(found) if 2 * one.num_tokens * token_s <= seconds]
+    return sorted(fitting, key=lambda one: one.num_tokens)
+
+
+def _of_tokens(size: int, longest: int) -> Burst:
+    """A step of so many tokens; of fewer, where prompts are so short that it would take too many requests."""
+    num_seqs = min(MOST_SEQS, ceil(size / longest))
+    return Burst(num_seqs, min(longest, size // num_seqs))
 
 
 def _doubled(size: int, most: int) -> Iterator[int]:
@@ -62,8 +69,8 @@ def _doubled(size: int, most: int) -> Iterator[int]:
 
 
 def wide_options(asked: EngineOptions, config: EngineConfig, planned: Sequence[Burst]) -> EngineOptions:
-    """The same engine with bounds that let each burst into one step, in the memory that takes. config: as settled
-    without them."""
+    """The same engine with bounds that let each burst into one step, in the memory that takes. Limits on latencies are
+    left out: they would bound a step, too. config: as settled without them."""
     most_tokens = max(one.num_seqs * one.prompt_tokens for one in planned)
     most_seqs = max(config.scheduler.max_num_seqs, *(one.num_seqs for one in planned))
     length = max(one.prompt_tokens for one in planned) + _ANSWER
@@ -73,6 +80,8 @@ def wide_options(asked: EngineOptions, config: EngineConfig, planned: Sequence[B
         asked.scheduler,
         max_num_batched_tokens=max(most_tokens, most_seqs, length),
         max_num_seqs=most_seqs,
+        itl_slo_ms=None,
+        ttft_slo_ms=None,
     )
     memory = replace(
         asked.memory, max_model_len=length, num_gpu_blocks_override=num_blocks, kv_cache_memory=None
