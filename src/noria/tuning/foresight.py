@@ -11,7 +11,8 @@ from noria.tuning.probe import least_to_pass
 from noria.tuning.setting import Setting
 
 _PART = 0.8  # of the time left: the machine may be slower than foretold, and the next try needs time, too
-_MOST_REQUESTS = 3000  # that are simulated: what takes more is not likely
+# That are simulated, to ask of one rate: what takes more is not likely. Of more it would take the probes' own time.
+_MOST_REQUESTS = 3000
 
 
 class Foresight:

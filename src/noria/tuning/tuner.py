@@ -30,7 +30,8 @@ from noria.tuning.space import Space, neighbours
 _EXPLORE_UNTIL, _SCREEN_UNTIL, _CERTIFY_UNTIL = 0.3, 0.52, 0.93  # of the time
 _SIMULATE_ONLY_UNTIL = 0.8
 _MOST_SENSITIVITY_PROBES = 6
-_MOST_REQUESTS = 20_000  # of a probe that is to be certain; the time left bounds it long before
+# Of a probe that is to be certain, should it need more than was foretold; the time left bounds it long before.
+_MOST_REQUESTS = 20_000
 _MOST_RIVALS = 3  # of the chosen setting, under other loads
 _COVERED = 0.999  # of requests fit into max_model_len
 
