@@ -62,3 +62,26 @@ def test_what_is_remembered_has_a_bound() -> None:
     for number in range(5000):
         quarantine.was_late("somebody", f"pack:Rule{number}")
     assert len(quarantine._records) <= 4096
+
+
+def test_beyond_the_bound_what_rests_is_remembered_and_so_is_a_row_that_has_begun() -> None:
+    quarantine = Quarantine(Clock())
+    late(quarantine, MAX_LATE)
+    for number in range(4095):
+        quarantine.was_late("somebody", f"pack:Rule{number}")
+    quarantine.was_late("somebody", "pack:Rule0")  # it is there: nobody goes for it
+    quarantine.was_late("somebody", "pack:New")
+    quarantine.was_late("somebody", "pack:Rule1")
+    quarantine.was_late("somebody", "pack:Rule1")
+    assert quarantine.rest_s(*RULE) == REST_S
+    assert quarantine.rest_s("somebody", "pack:Rule1") == REST_S
+
+
+def test_where_all_that_are_remembered_rest_none_of_them_goes() -> None:
+    quarantine = Quarantine(Clock())
+    for number in range(4096):
+        for _ in range(MAX_LATE):
+            quarantine.was_late("somebody", f"pack:Rule{number}")
+    late(quarantine, MAX_LATE)
+    assert quarantine.rest_s(*RULE) == 0
+    assert all(quarantine.rest_s("somebody", f"pack:Rule{number}") == REST_S for number in range(4096))

@@ -198,6 +198,7 @@ def test_a_rule_that_is_late_in_three_steps_in_a_row_is_refused_from_then_on(rul
         rules.prepare([request(name, "troubled", {"how": "loops", "after": 0})]).result()
     for name in names:
         assert "longer than 0.5 s" in str(allowed(rules, name))
+        rules.accept(StepResult(0, ()))
     refused = rules.prepare([request("d", "troubled", {"how": "loops", "after": 0})])
     with pytest.raises(
         RequestError, match=r"longer than 0\.5 s 3 times in a row, and is not used for the next"
@@ -205,3 +206,26 @@ def test_a_rule_that_is_late_in_three_steps_in_a_row_is_refused_from_then_on(rul
         refused.result()
     rules.prepare([request("e", "only", {"ids": [7]})]).result()
     assert allowed(rules, "e") == [7]
+
+
+def test_a_rule_that_is_late_with_one_of_its_two_answers_was_late_in_that_step(
+    rules: RuleConstraints,
+) -> None:
+    loops = {"how": "loops", "after": 0}
+    names = ("a", "b", "c")
+    rules.prepare([request(name, "troubled-later", loops) for name in names]).result()
+    for name in names:
+        assert allowed(rules, name) is None  # in time
+        _, failures = rules.adjusted({name: 0}, np.zeros((1, VOCAB), np.float32))
+        assert "longer than 0.5 s" in failures[name]
+        rules.accept(StepResult(0, ()))
+    with pytest.raises(RequestError, match="3 times in a row"):
+        rules.prepare([request("d", "troubled-later", loops)]).result()
+
+
+def test_two_late_answers_in_one_step_count_as_one(rules: RuleConstraints) -> None:
+    loops = {"how": "loops", "after": 0}
+    rules.prepare([request(name, "troubled", loops) for name in ("a", "b", "c")]).result()
+    assert "longer than 0.5 s" in str(allowed(rules, "a", "b", "c"))
+    rules.accept(StepResult(0, ()))
+    rules.prepare([request("d", "troubled", loops)]).result()

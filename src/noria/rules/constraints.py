@@ -92,6 +92,7 @@ class RuleConstraints:
         self._num_starting = 0
         self._preloaded: set[str] = set()
         self._quarantine = Quarantine()
+        self._were_late: dict[tuple[str, str], bool] = {}  # by key, of the rules that this step has asked
 
     def prepare(self, requests: Sequence[EngineRequest]) -> Future[None]:
         """The future raises OverloadError, too, where there would be too many processes."""
@@ -131,6 +132,7 @@ class RuleConstraints:
         return logits, failures
 
     def accept(self, result: StepResult) -> None:
+        self._judge()
         for sampled in result.sampled:
             running = self._running.get(sampled.request_id)
             if running is not None:
@@ -216,11 +218,11 @@ class RuleConstraints:
         found = ((one, self._running.get(one)) for one in request_ids)
         return {one: running for one, running in found if running is not None and method in running.methods}
 
-    def _judge(self, asked: Mapping[str, _Running], told: Mapping[RuleProcess, FromChild | Lost]) -> None:
-        """However many of a rule's sequences were late, they have held up one step."""
-        late = {one.key for one in asked.values() if isinstance(told[one.process], Late)}
-        for key in {one.key for one in asked.values()}:
-            (self._quarantine.was_late if key in late else self._quarantine.answered)(*key)
+    def _judge(self) -> None:
+        """Once a step, whose questions are behind it: however many of them a rule was late to, it held up one step."""
+        for key, was_late in self._were_late.items():
+            (self._quarantine.was_late if was_late else self._quarantine.answered)(*key)
+        self._were_late.clear()
 
     def _ask(
         self, asked: Mapping[str, _Running], method: str, logits: Mapping[str, bytes]
@@ -232,7 +234,9 @@ class RuleConstraints:
             running.unsent.clear()
             frames[running.process] = framed(question)
         told = exchange(frames, self._limit_s)
-        self._judge(asked, told)
+        for running in asked.values():
+            is_late = isinstance(told[running.process], Late)
+            self._were_late[running.key] = is_late or self._were_late.get(running.key, False)
         size = 4 * (num_words(self._vocab_size) if method == ALLOWED else self._vocab_size)
         answers: dict[str, bytes] = {}
         failures: dict[str, str] = {}

@@ -38,11 +38,15 @@ class Quarantine:
             return 0.0 if record is None else max(0.0, record.until_s - self._now_s())
 
     def was_late(self, tenant: str, target: str) -> None:
-        """Once it has been MAX_LATE times, each time more puts it to rest again."""
+        """Once it has been MAX_LATE times, each time more puts it to rest again. Not kept in mind where all that are
+        rest.
+        """
         with self._lock:
-            if len(self._records) >= _MAX_KEPT:
-                self._records.pop(next(iter(self._records)))
-            record = self._records.setdefault((tenant, target), _Record())
+            record = self._records.get((tenant, target))
+            if record is None:
+                if not self._has_room():
+                    return
+                record = self._records[tenant, target] = _Record()
             record.num_late += 1
             if record.num_late >= MAX_LATE:
                 record.until_s = self._now_s() + REST_S
@@ -55,3 +59,14 @@ class Quarantine:
             record = self._records.get((tenant, target))
             if record is not None and record.until_s <= self._now_s():
                 del self._records[tenant, target]
+
+    def _has_room(self) -> bool:
+        """For one more, instead of the oldest that does not rest where there are too many."""
+        if len(self._records) < _MAX_KEPT:
+            return True
+        now_s = self._now_s()
+        oldest = next((key for key, record in self._records.items() if record.until_s <= now_s), None)
+        if oldest is None:
+            return False
+        del self._records[oldest]
+        return True
