@@ -45,10 +45,15 @@ class Follower:
     """Takes texts as a model would write them, token by token."""
 
     def __init__(
-        self, tree: dict[str, Any], markers: tuple[str, ...] = (), prologue: Prologue | None = None
+        self,
+        tree: dict[str, Any],
+        markers: tuple[str, ...] = (),
+        prologue: Prologue | None = None,
+        begins_not: str = "",
     ) -> None:
         self._markers = {marker: EOS + 1 + place for place, marker in enumerate(markers)}
-        source = source_of("structural_tag", json.dumps({"format": tree}), prologue, self._markers)
+        text = json.dumps({"format": tree})
+        source = source_of("structural_tag", text, prologue, begins_not, self._markers)
         self._matcher = compile_grammar(vocabulary(markers), source)
 
     def num_taken(self, text: str) -> int:
@@ -89,7 +94,7 @@ def follower(
     form = TOOL_FORMATS[name]
     assert form.strict is not None
     tree = free_tree(form.strict, form.begins, form.silent, tools, is_parallel)
-    return Follower(tree, markers_of(name, are_special))
+    return Follower(tree, markers_of(name, are_special), begins_not=form.strict.bare_head)
 
 
 def test_the_formats_that_a_grammar_can_write_are_those_with_json_in_them() -> None:

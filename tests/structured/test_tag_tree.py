@@ -43,7 +43,7 @@ def ids_of(text: str) -> list[int]:
 
 def matcher_of(tree: Any) -> Any:
     return compile_grammar(
-        VOCABULARY, source_of("structural_tag", json.dumps({"format": tree}), None, SPECIAL)
+        VOCABULARY, source_of("structural_tag", json.dumps({"format": tree}), special=SPECIAL)
     )
 
 
@@ -183,6 +183,15 @@ REFUSED = [
     ({"type": "token", "token": "call"}, "format.token must be a special token of the model or the id"),
     ({"type": "token", "token": True}, "format.token must be a special token of the model or the id"),
     ({**TOKEN_CALLS, "exclude_tokens": [3]}, "format.exclude_tokens cannot be followed here"),
+    ({**CALLS, "triggers": ["<f=", "<g"]}, "format.triggers[1] begins none of the tags"),
+    ({**TOKEN_CALLS, "trigger_tokens": [CALL, CALL_END]}, "format.trigger_tokens[1] begins none of the tags"),
+    ({**CALLS, "at_least_one": "false"}, "format.at_least_one must be true or false"),
+    ({**SEVERAL, "at_least_one": 1}, "format.at_least_one must be true or false"),
+    ({**SEVERAL, "stop_after_first": []}, "format.stop_after_first must be true or false"),
+    ({"type": "dispatch", "rules": [["<a>", HI]], "loop": 0}, "format.loop must be true or false"),
+    ({"type": "dispatch", "rules": [["<a>", HI]], "at_least_one": True}, "format.at_least_one cannot"),
+    ({**CALLS, "tags": [{**CALLS["tags"][0], "max_tokens": 3}]}, "format.tags[0].max_tokens cannot"),
+    ({**TEXT, "begins_not": "a"}, "format.begins_not cannot be followed here"),
     ({"type": "dispatch", "rules": [["<a>"]]}, "format.rules[0] must be a list of what is met and a format"),
     ({"type": "dispatch", "rules": [["<a>", TEXT]]}, "format.rules[0][1] may go on for ever"),
 ]
@@ -192,6 +201,31 @@ REFUSED = [
 def test_what_cannot_be_followed_is_refused_by_its_place(tree: Any, told: str) -> None:
     with pytest.raises(GrammarFault, match=re.escape(told)):
         matcher_of(tree)
+
+
+@pytest.mark.parametrize("tree", {tree["type"]: tree for tree, _, _ in CASES}.values())
+def test_no_format_passes_over_a_member_that_it_does_not_know(tree: Any) -> None:
+    told = re.escape("format.elements[0].maxchars cannot be followed here; leave it out")
+    with pytest.raises(GrammarFault, match=told):
+        matcher_of({"type": "or", "elements": [{**tree, "maxchars": 3}]})
+    assert matcher_of({**tree, "maxchars": None})  # which says nothing
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"format": HI, "triggers": ["<"]}, "structural_tag.triggers cannot be followed here"),
+        ({"structures": [], "at_least_one": True}, "it needs `structures`"),
+        ({"structures": [{}], "triggers": ["<"], "at_least_one": True}, "structural_tag.at_least_one"),
+        (
+            {"structures": [{"begin": "<", "schema": {}, "end": ">", "strict": True}], "triggers": ["<"]},
+            "a structure.strict cannot be followed here",
+        ),
+    ],
+)
+def test_neither_does_what_holds_the_formats(asked: Any, told: str) -> None:
+    with pytest.raises(GrammarFault, match=re.escape(told)):
+        source_of("structural_tag", json.dumps({"type": "structural_tag", **asked}))
 
 
 def test_nesting_beyond_reason_is_refused() -> None:
@@ -208,7 +242,7 @@ def test_the_older_form_knows_special_tokens_and_texts_alike() -> None:
         {"begin": "<f>", "schema": {"type": "integer"}, "end": "</f>"},
     ]
     text = json.dumps({"structures": structures, "triggers": ["<call>", "<f>"]})
-    matcher = compile_grammar(VOCABULARY, source_of("structural_tag", text, None, SPECIAL))
+    matcher = compile_grammar(VOCABULARY, source_of("structural_tag", text, special=SPECIAL))
     assert matcher.consume_tokens(ids_of("a<call>7</call>b<f>8</f>"))
     assert {EOS, ord("x"), CALL} <= allowed(matcher)
     assert CALL_END not in allowed(matcher)

@@ -29,7 +29,7 @@ class Bench:
 
     def ask(self, kind: str, text: str, tenant: str = "") -> int:
         self._num_asked += 1
-        self._sender.submit(self.line.send, wire.Vet(self._num_asked, kind, text, None, tenant))
+        self._sender.submit(self.line.send, wire.Vet(self._num_asked, kind, text, None, "", tenant))
         return self._num_asked
 
     def close(self) -> None:

@@ -40,7 +40,8 @@ def with_strict_calls(params: SamplingParams, tools: ToolUse, form: ToolFormat |
         return replace(params, grammar=_tag(either, params.grammar.field))
     if not any(tool.is_strict for tool in tools.tools):
         return params
-    return replace(params, grammar=_tag(free_tree(*asked), _FIELD))
+    grammar = replace(_tag(free_tree(*asked), _FIELD), begins_not=form.strict.bare_head)
+    return replace(params, grammar=grammar)
 
 
 def _tag(tree: Node, field: str) -> Grammar:

@@ -105,7 +105,8 @@ class Strict:
 def free_tree(
     strict: Strict, begins: tuple[str, ...], silent: tuple[str, ...], tools: StrictTools, is_parallel: bool
 ) -> Node:
-    """An answer of any text, in which a marker begins calls that are as they must be.
+    """An answer of any text, in which a marker begins calls that are as they must be. Where calls may stand without a
+    marker, whoever reads it sees to it that no text begins as they do: with strict.bare_head.
 
     silent: markers that mean nothing by themselves.
     """
@@ -115,7 +116,7 @@ def free_tree(
     text: Node = {"type": "dispatch", "rules": rules} if rules else {"type": "any_text"}
     if strict.bare is None:
         return text
-    return _one_of([strict.bare.calls(tools, is_parallel), {**text, "begins_not": strict.bare_head}])
+    return _one_of([strict.bare.calls(tools, is_parallel), text])
 
 
 def calls_tree(

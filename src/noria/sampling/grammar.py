@@ -40,13 +40,15 @@ class Prologue:
 class Grammar:
     """kind: of KINDS, which says what text is. field: of the user's request, to blame it by.
 
-    prologue: what may come before the text that is to follow it.
+    prologue: what may come before the text that is to follow it. begins_not: of a structural tag, an expression that
+    no free text at its beginning begins with.
     """
 
     kind: str
     text: str = ""
     field: str = "grammar"
     prologue: Prologue | None = None
+    begins_not: str = ""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -55,6 +57,8 @@ class Grammar:
             )
         if not isinstance(self.text, str) or not _is_unicode(self.text):
             raise RequestError(f"{self.field} must be {KINDS[self.kind]}", self.field)
+        if self.begins_not and self.kind != "structural_tag":
+            raise RequestError(f"{self.field} has no free text that might begin with anything", self.field)
 
 
 def _is_unicode(text: str) -> bool:

@@ -20,7 +20,7 @@ from noria.structured.helper import GrammarProcess
 log = logging.getLogger(__name__)
 
 
-_Key = tuple[str, str, Prologue | None]  # of a grammar, as in sampling.grammar
+_Key = tuple[str, str, Prologue | None, str]  # of a grammar, as in sampling.grammar
 
 _MAX_KEPT = 256  # grammars that are known to be good
 _MAX_KEPT_TEXT = 4 << 20  # characters of them
@@ -42,7 +42,8 @@ class _Question:
 
     @property
     def key(self) -> _Key:
-        return self.grammar.kind, self.grammar.text, self.grammar.prologue
+        grammar = self.grammar
+        return grammar.kind, grammar.text, grammar.prologue, grammar.begins_not
 
 
 class _Vetted:

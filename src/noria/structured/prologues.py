@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from noria.sampling.grammar import Marker, Prologue
+from noria.structured.tag_members import BEGINS_NOT, Head
 
 _SPACES = r"[\x20\x0A\x0D\x09]{1,20}"
 _SPACE = f"/{_SPACES}/"
@@ -31,22 +32,22 @@ def tree_with_prologue(tree: Any, prologue: Prologue) -> Any:
     else:
         escaped = re.sub(r"[^\w<>]", lambda found: f"\\x{{{ord(found[0]):x}}}", begin.text)
         opening = [{"type": "regex", "pattern": rf"({_SPACES})?{escaped}"}]
-        tree = _beginning_not(tree, rf"({_SPACES})?{escaped}")
+        tree = beginning_not(tree, rf"({_SPACES})?{escaped}")
     first = {"type": "optional", "content": {"type": "sequence", "elements": [*opening, *thought]}}
     return {"type": "sequence", "elements": [first, tree]}
 
 
-def _beginning_not(tree: Any, pattern: str) -> Any:
+def beginning_not(tree: Any, pattern: str) -> Any:
     """The same formats, whose free text at the beginning, if there is any, does not begin like that."""
     if not isinstance(tree, dict):
         return tree
     parts = tree.get("elements")
     if isinstance(parts, list) and tree.get("type") in ("sequence", "or"):
         last = 1 if tree["type"] == "sequence" else len(parts)
-        return {**tree, "elements": [*(_beginning_not(one, pattern) for one in parts[:last]), *parts[last:]]}
-    if (own := tree.get("begins_not")) is not None:
-        pattern = f"({own}|{pattern})"
-    return {**tree, "begins_not": pattern}
+        return {**tree, "elements": [*(beginning_not(one, pattern) for one in parts[:last]), *parts[last:]]}
+    if isinstance(own := tree.get(BEGINS_NOT), Head):
+        pattern = f"({own.pattern}|{pattern})"
+    return {**tree, BEGINS_NOT: Head(pattern)}
 
 
 def _node(marker: Marker) -> dict[str, Any]:

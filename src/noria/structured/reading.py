@@ -12,8 +12,9 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from noria.sampling.grammar import Prologue
 from noria.structured.faults import GrammarFault
-from noria.structured.prologues import tree_with_prologue, with_prologue
+from noria.structured.prologues import beginning_not, tree_with_prologue, with_prologue
 from noria.structured.repeats import check_lark, check_regex, check_schema
+from noria.structured.tag_members import refuse_others
 from noria.structured.tag_tree import TagTree
 
 if TYPE_CHECKING:
@@ -40,16 +41,23 @@ def compile_grammar(vocabulary: LLTokenizer, source: str) -> LLMatcher:
 
 
 def source_of(
-    kind: str, text: str, prologue: Prologue | None = None, special: Mapping[str, int] = _NO_TOKENS
+    kind: str,
+    text: str,
+    prologue: Prologue | None = None,
+    begins_not: str = "",
+    special: Mapping[str, int] = _NO_TOKENS,
 ) -> str:
-    """A grammar in llguidance's words. kind, text, prologue: as in sampling.grammar. special: ids of the special
-    tokens that an output may hold, by their text. Raises GrammarFault.
+    """A grammar in llguidance's words. kind, text, prologue, begins_not: as in sampling.grammar. special: ids of the
+    special tokens that an output may hold, by their text. Raises GrammarFault.
     """
     if len(text) > MAX_TEXT:
         raise GrammarFault(f"it has {len(text)} characters; at most {MAX_TEXT} are read")
     try:
         if kind == STRUCTURAL_TAG:
-            return _read_structural_tag(text, prologue, special)
+            tree = _tree_of(text)
+            tree = beginning_not(tree, begins_not) if begins_not else tree
+            tree = tree if prologue is None else tree_with_prologue(tree, prologue)
+            return TagTree(special, _JSON_OPTIONS).source(tree)
         source = _READERS[kind](text)
         return source if prologue is None else with_prologue(source, prologue)
     except (GrammarFault, MemoryError):
@@ -107,16 +115,16 @@ def _read_lark(text: str) -> str:
     return LLMatcher.grammar_from_lark(text)
 
 
-def _read_structural_tag(text: str, prologue: Prologue | None, special: Mapping[str, int]) -> str:
+def _tree_of(text: str) -> Any:
     """{"format": a tree of formats}, or free text, in which a trigger begins a structure: {"structures": [{begin,
     schema, end}], "triggers": [...]}.
     """
     asked: Any = json.loads(text)
     asked = asked if isinstance(asked, dict) else {}
-    tree = asked["format"] if "format" in asked else _free_with_structures(asked)
-    if prologue is not None:
-        tree = tree_with_prologue(tree, prologue)
-    return TagTree(special, _JSON_OPTIONS).source(tree)
+    if "format" not in asked:
+        return _free_with_structures(asked)
+    refuse_others(asked, ("type", "format"), STRUCTURAL_TAG)
+    return asked["format"]
 
 
 def _free_with_structures(asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,6 +132,7 @@ def _free_with_structures(asked: Mapping[str, Any]) -> dict[str, Any]:
     triggers: Any = asked.get("triggers")
     if not structures or not isinstance(structures, list) or not _are_texts(triggers):
         raise GrammarFault("it needs `structures`, a list of objects, and `triggers`, a list of strings")
+    refuse_others(asked, ("type", "structures", "triggers"), STRUCTURAL_TAG)
     tags = [_structure(one, triggers) for one in structures]
     return {"type": "triggered_tags", "triggers": triggers, "tags": tags}
 
@@ -133,6 +142,7 @@ def _structure(asked: Any, triggers: list[str]) -> dict[str, Any]:
         raise GrammarFault(
             "a structure is an object with the strings `begin` and `end` and an object `schema`"
         )
+    refuse_others(asked, ("begin", "schema", "end"), "a structure")
     schema, begin = asked.get("schema"), asked["begin"]
     if not isinstance(schema, dict):
         raise GrammarFault(f"the structure that begins with {begin!r:.100} needs an object `schema`")

@@ -9,11 +9,11 @@ from typing import Any
 
 from noria.structured.faults import GrammarFault
 from noria.structured.repeats import MAX_REPEATS, check_lark, check_regex, check_schema
+from noria.structured.tag_members import BEGINS_NOT, MAX_SHOWN, Head, check_members, flag
 from noria.structured.tag_text import TagWriter, either, expression, token
 
 # Those that go on until something ends them.
 _ENDLESS = frozenset(("any_text", "triggered_tags", "token_triggered_tags", "dispatch", "token_dispatch"))
-_MAX_SHOWN = 80  # characters of what is at fault
 
 Node = Mapping[str, Any]
 
@@ -71,9 +71,10 @@ class TagTree:
         kind = node.get("type") if isinstance(node, dict) else None
         if not isinstance(kind, str) or kind not in self._readers:
             raise GrammarFault(
-                f"{where} is of the type {str(kind)[:_MAX_SHOWN]!r}; those that can be followed are "
+                f"{where} is of the type {str(kind)[:MAX_SHOWN]!r}; those that can be followed are "
                 f"{', '.join(self._readers)}"
             )
+        check_members(kind, node, where)
         if kind not in _ENDLESS and not self._ends_itself(node):
             return f"{self._readers[kind](node, _NOTHING, where)} {self._behind(end)}"
         return self._readers[kind](node, end, where)
@@ -93,7 +94,6 @@ class TagTree:
         return self._writer.text(_text(node, "value", where))
 
     def _json_schema(self, node: Node, end: _End, where: str) -> str:
-        _refuse(node, where, style="json", any_order=False)
         schema = node.get("json_schema")
         if schema is True:
             schema = {}
@@ -128,16 +128,15 @@ class TagTree:
         written = self._writer.text(asked) if isinstance(asked, str) else ""
         if not written.startswith("<") or " " in written:
             raise GrammarFault(
-                f"{where} must be a special token of the model or the id of a token, got {str(asked)[:_MAX_SHOWN]!r}"
+                f"{where} must be a special token of the model or the id of a token, got {str(asked)[:MAX_SHOWN]!r}"
             )
         return written
 
     def _any_text(self, node: Node, end: _End, where: str) -> str:
-        _refuse(node, where, max_tokens=None)
         most = (
             _count(node.get("max_chars"), f"{where}.max_chars") if node.get("max_chars") is not None else None
         )
-        free = self._writer.free(_texts(node, "excludes", where), most, _begins_not(node, where))
+        free = self._writer.free(_texts(node, "excludes", where), most, _begins_not(node))
         return self._ended(free, end)
 
     def _ended(self, free: str, end: _End) -> str:
@@ -221,8 +220,8 @@ class TagTree:
         tags = _tags(node, where)
         one = self._writer.rule(either(self._tag(tag, _NOTHING, here) for here, tag in tags))
         between = self._separator(node, where)
-        several = one if node.get("stop_after_first") else f"{one} ({between} {one})*"
-        return f"({several})" if node.get("at_least_one") else f"({several})?"
+        several = one if flag(node, "stop_after_first", where) else f"{one} ({between} {one})*"
+        return f"({several})" if flag(node, "at_least_one", where) else f"({several})?"
 
     def _separator(self, node: Node, where: str) -> str:
         asked = node.get("separator")
@@ -232,19 +231,22 @@ class TagTree:
 
     def _triggered_tags(self, node: Node, end: _End, where: str) -> str:
         triggers = _texts(node, "triggers", where)
+        tags = _tags(node, where)
         bodies: dict[str, list[str]] = {}
-        for here, tag in _tags(node, where):
+        for here, tag in tags:
             begin = _text(tag, "begin", here)
             trigger = next((one for one in triggers if one and begin.startswith(one)), None)
             if trigger is None:
-                raise GrammarFault(f"no trigger begins {here}, which begins with {begin[:_MAX_SHOWN]!r}")
+                raise GrammarFault(f"no trigger begins {here}, which begins with {begin[:MAX_SHOWN]!r}")
             rest = self._writer.text(begin.removeprefix(trigger))
             bodies.setdefault(trigger, []).append(f"{rest} {self._body(tag, here)}")
+        for place, one in enumerate(triggers):
+            if not any(tag["begin"].startswith(one) for _, tag in tags):
+                raise GrammarFault(f"{where}.triggers[{place}] begins none of the tags")
         found = [(trigger, either(several)) for trigger, several in bodies.items()]
         return self._free_with(node, found, end, where)
 
     def _token_triggered_tags(self, node: Node, end: _End, where: str) -> str:
-        _refuse(node, where, exclude_tokens=[])
         triggers = [
             self._token_of(one, f"{where}.trigger_tokens") for one in _list(node, "trigger_tokens", where)
         ]
@@ -254,11 +256,13 @@ class TagTree:
             if trigger not in triggers:
                 raise GrammarFault(f"no trigger begins {here}")
             bodies.setdefault(trigger, []).append(self._body(tag, here))
+        for place, one in enumerate(triggers):
+            if one not in bodies:
+                raise GrammarFault(f"{where}.trigger_tokens[{place}] begins none of the tags")
         found = [(_End(token=trigger), either(several)) for trigger, several in bodies.items()]
         return self._free_with(node, found, end, where)
 
     def _dispatch(self, node: Node, end: _End, where: str) -> str:
-        _refuse(node, where, exclude_tokens=[])
         is_of_tokens, found = node["type"] == "token_dispatch", []
         for place, rule in enumerate(_list(node, "rules", where)):
             here = f"{where}.rules[{place}]"
@@ -270,7 +274,7 @@ class TagTree:
             if not isinstance(trigger, (str, _End)):
                 raise GrammarFault(f"{here}[0] must be a string")
             found.append((trigger, self._read(rule[1], _NOTHING, f"{here}[1]")))
-        stops = node.get("loop") is False
+        stops = not flag(node, "loop", where, usual=True)
         return self._free_with({**node, "stop_after_first": stops}, found, end, where)
 
     def _free_with(self, node: Node, found: Sequence[tuple[str | _End, str]], end: _End, where: str) -> str:
@@ -279,17 +283,16 @@ class TagTree:
         free = self._writer.free(excluded)
         one = self._writer.rule(either(f"{self._met(free, what)} {body}" for what, body in found))
         tail = self._ended(free, end)
-        if node.get("at_least_one"):
-            first = either(f"{self._written(what)} {body}" for what, body in found)
-            return f"{first} {self._behind(end) if node.get('stop_after_first') else f'{one}* {tail}'}"
+        after = self._behind(end) if flag(node, "stop_after_first", where) else f"{one}* {tail}"
+        if flag(node, "at_least_one", where):
+            return f"{either(f'{self._written(what)} {body}' for what, body in found)} {after}"
         first = one
-        if (begins_not := _begins_not(node, where)) is not None:
+        if (begins_not := _begins_not(node)) is not None:
             head = self._writer.free(excluded, begins_not=begins_not)
             first = self._writer.rule(either(f"{self._met(head, what)} {body}" for what, body in found))
             tail_alone = self._ended(head, end)
         else:
             tail_alone = tail
-        after = self._behind(end) if node.get("stop_after_first") else f"{one}* {tail}"
         return f"({first} {after} | {tail_alone})"
 
     def _met(self, free: str, what: str | _End) -> str:
@@ -329,13 +332,9 @@ def _texts(node: Node, name: str, where: str) -> list[str]:
     return texts
 
 
-def _begins_not(node: Node, where: str) -> str | None:
-    """An expression that free text must not begin with: only ever stated by Noria itself."""
-    if node.get("begins_not") is None:
-        return None
-    pattern = _text(node, "begins_not", where)
-    check_regex(pattern)
-    return pattern
+def _begins_not(node: Node) -> str | None:
+    head = node.get(BEGINS_NOT)
+    return head.pattern if isinstance(head, Head) else None
 
 
 def _list(node: Node, name: str, where: str) -> list[Any]:
@@ -351,19 +350,13 @@ def _tags(node: Node, where: str) -> list[tuple[str, Node]]:
     for here, tag in tags:
         if not isinstance(tag, dict) or tag.get("type", "tag") != "tag":
             raise GrammarFault(f"{here} must be a format of the type tag")
+        check_members("tag", tag, here)
     return tags
 
 
 def _count(value: Any, where: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_REPEATS:
         raise GrammarFault(
-            f"{where} must be a whole number from 0 to {MAX_REPEATS}, got {str(value)[:_MAX_SHOWN]}"
+            f"{where} must be a whole number from 0 to {MAX_REPEATS}, got {str(value)[:MAX_SHOWN]}"
         )
     return value
-
-
-def _refuse(node: Node, where: str, **usual: Any) -> None:
-    """What a format may say elsewhere and cannot be followed here, unless it says what holds anyway."""
-    for name, value in usual.items():
-        if node.get(name) not in (None, value):
-            raise GrammarFault(f"{where}.{name} cannot be followed here; leave it out")

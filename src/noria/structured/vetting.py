@@ -187,7 +187,7 @@ def _try_out(vocabulary: LLTokenizer, special: Mapping[str, int], vet: wire.Vet,
 
 def _verdict(vocabulary: LLTokenizer, special: Mapping[str, int], vet: wire.Vet) -> wire.Vetted:
     try:
-        source = source_of(vet.kind, vet.text, vet.prologue, special)
+        source = source_of(vet.kind, vet.text, vet.prologue, vet.begins_not, special)
     except GrammarFault as fault:
         return wire.Vetted(vet.serial, error=str(fault))
     try:

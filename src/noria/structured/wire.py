@@ -37,12 +37,15 @@ class Setup(msgspec.Struct, frozen=True, tag="setup"):
 
 
 class Vet(msgspec.Struct, frozen=True):
-    """Can this be followed? kind, text, prologue: as in sampling.grammar. tenant: whose turn it takes."""
+    """Can this be followed? kind, text, prologue, begins_not: as in sampling.grammar. tenant: whose turn it
+    takes.
+    """
 
     serial: int
     kind: str
     text: str
     prologue: Prologue | None
+    begins_not: str
     tenant: str
 
 
