@@ -35,6 +35,7 @@ _PARAMS = (
     "noria.sampling.grammar",
     "noria.sampling.defaults",
     "noria.sampling.rule",
+    "noria.sampling.structures",
     "noria.sampling.validate",
 )
 _PLAIN_CORE = ("noria.core.plan", "noria.core.outputs")

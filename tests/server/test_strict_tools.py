@@ -7,6 +7,11 @@ from typing import Any
 
 import pytest
 
+from noria.chats.strict import with_strict_calls
+from noria.chats.tools import chat_tools
+from noria.parsers.formats import TOOL_FORMATS
+from noria.sampling.grammar import Grammar
+from noria.sampling.params import SamplingParams
 from support_server import Server
 from support_tools import CALLS, CHAT_TOOLS, PROTOCOLS, THINKING_TEMPLATE, TWO_CALLS, writing
 
@@ -105,6 +110,16 @@ FORMS = [
     ("or", {"structured_outputs": {"choice": ["a", "b"]}}),
     ("grammar", {"structured_outputs": {"grammar": 'start: "a"'}}),
     ("any_text", {"response_format": {"type": "structural_tag", "format": {"type": "any_text"}}}),
+    (
+        "triggered_tags",
+        {
+            "response_format": {
+                "type": "structural_tag",
+                "structures": [{"begin": "<f>", "schema": {"type": "null"}, "end": "</f>"}],
+                "triggers": ["<f>"],
+            }
+        },
+    ),
 ]
 
 
@@ -125,9 +140,42 @@ def test_beside_a_form_an_answer_is_calls_or_the_form(kind: str, fields: dict[st
         ("qwen3_coder", FORMS[0][1]),
         ("llama3_json", FORMS[0][1]),
         ("hermes", {"structured_outputs": {"json": "{"}}),
+        ("hermes", {"structured_outputs": {"json": '{"a": "' + "x" * 2**20 + '"}'}}),
     ],
 )
 def test_what_cannot_stand_beside_calls_stands_alone(parser: str, fields: dict[str, Any]) -> None:
     with writing("null", tool_call_parser=parser) as server:
         server.chat(tools=CHAT_TOOLS, **fields)
         assert grammar_of(server).kind == "json_schema"
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"choice": []},
+        {"choice": ["a", 5]},
+        {"choice": '"a"'},
+        {"structural_tag": {"structures": [{}], "triggers": ["<"]}},
+        {"structural_tag": {"format": {"type": "any_text"}, "formats": 5}},
+    ],
+)
+def test_a_form_that_is_at_fault_goes_to_its_own_reader_as_it_came(asked: dict[str, Any]) -> None:
+    ((kind, value),) = asked.items()
+    with writing("Hm.") as server:
+        server.chat(tools=CHAT_TOOLS, structured_outputs=asked)
+        grammar = grammar_of(server)
+    assert (grammar.kind, grammar.field) == (kind, f"structured_outputs.{kind}")
+    assert grammar.text == (value if isinstance(value, str) else json.dumps(value))
+
+
+def test_a_form_as_deep_as_can_be_read_is_followed_or_goes_to_its_own_reader() -> None:
+    tools, form = chat_tools(CHAT_TOOLS, None, None), TOOL_FORMATS["hermes"]
+    kinds = []
+    for depth in range(700, 1100):
+        text = '{"not": ' * depth + "{}" + "}" * depth
+        params = SamplingParams(grammar=Grammar("json_schema", text, "response_format"))
+        grammar = with_strict_calls(params, tools, form).grammar
+        assert grammar is not None and (grammar.kind == "structural_tag" or grammar.text == text)
+        kinds.append(grammar.kind)
+    assert (kinds[0], kinds[-1]) == ("structural_tag", "json_schema")
+    assert kinds == sorted(kinds, reverse=True)

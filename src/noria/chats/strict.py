@@ -10,8 +10,9 @@ from typing import Any
 from noria.chats.tool_use import Choice, ToolUse
 from noria.parsers.formats import ToolFormat
 from noria.parsers.written import Node, calls_tree, free_tree
-from noria.sampling.grammar import Grammar
+from noria.sampling.grammar import MAX_TEXT, Grammar
 from noria.sampling.params import SamplingParams
+from noria.sampling.structures import are_texts, tree_of
 
 logger = logging.getLogger("noria.server")
 
@@ -33,37 +34,42 @@ def with_strict_calls(params: SamplingParams, tools: ToolUse, form: ToolFormat |
         return params
     asked = (form.strict, form.begins, form.silent, tools.strict_schemas, tools.is_parallel)
     if params.grammar is not None:
-        calls, own = calls_tree(*asked), _node_of(params.grammar)
-        if calls is None or own is None:
-            return params
-        either = {"type": "or", "elements": [calls, own]}
-        return replace(params, grammar=_tag(either, params.grammar.field))
+        return replace(params, grammar=_beside(calls_tree(*asked), params.grammar))
     if not any(tool.is_strict for tool in tools.tools):
         return params
     grammar = replace(_tag(free_tree(*asked), _FIELD), begins_not=form.strict.bare_head)
     return replace(params, grammar=grammar)
 
 
+def _beside(calls: Node | None, form: Grammar) -> Grammar:
+    """Calls or the form. The form alone where it cannot stand beside calls, and where it is at fault: whoever reads it
+    says in its own words why.
+    """
+    if calls is None or len(form.text) > MAX_TEXT:
+        return form
+    try:
+        return _tag({"type": "or", "elements": [calls, _node_of(form)]}, form.field)
+    except (ValueError, RecursionError):
+        return form
+
+
 def _tag(tree: Node, field: str) -> Grammar:
     return Grammar("structural_tag", json.dumps({"format": tree}), field)
 
 
-def _node_of(grammar: Grammar) -> Node | None:
-    """A form as a part of a structural tag. None for one that cannot be such a part, or be read at all."""
-    text: Any = grammar.text
-    if grammar.kind in ("json_schema", "choice", "structural_tag"):
-        try:
-            text = json.loads(text)
-        except (ValueError, RecursionError):
-            return None
-    if grammar.kind == "structural_tag":
-        return text.get("format") if isinstance(text, dict) else None
-    if grammar.kind == "choice":
-        choices = [{"type": "const_string", "value": one} for one in text] if isinstance(text, list) else []
-        return {"type": "or", "elements": choices}
+def _node_of(form: Grammar) -> Any:
+    """A form as a part of a structural tag. Raises ValueError and RecursionError for one that cannot be read."""
+    if form.kind == "structural_tag":
+        return tree_of(form.text)
+    if form.kind == "choice":
+        choices = json.loads(form.text)
+        if not choices or not are_texts(choices):
+            raise ValueError("choices are a list of at least one string")
+        return {"type": "or", "elements": [{"type": "const_string", "value": one} for one in choices]}
+    if form.kind == "json_schema":
+        return {"type": "json_schema", "json_schema": json.loads(form.text)}
     return {
-        "json_schema": {"type": "json_schema", "json_schema": text},
         "json_object": {"type": "json_schema", "json_schema": {"type": "object"}},
-        "regex": {"type": "regex", "pattern": text},
-        "lark": {"type": "grammar", "grammar": text},
-    }[grammar.kind]
+        "regex": {"type": "regex", "pattern": form.text},
+        "lark": {"type": "grammar", "grammar": form.text},
+    }[form.kind]

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from noria.config.errors import RequestError
 
+MAX_TEXT = 1 << 20  # characters that are read of one
+
 # kind -> what its text is
 KINDS = {
     "json_schema": "a JSON schema, in JSON",

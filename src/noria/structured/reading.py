@@ -6,21 +6,20 @@ import json
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
-from noria.sampling.grammar import Prologue
+from noria.sampling.grammar import MAX_TEXT, Prologue
+from noria.sampling.structures import are_texts, tree_of
 from noria.structured.faults import GrammarFault
 from noria.structured.prologues import beginning_not, tree_with_prologue, with_prologue
 from noria.structured.repeats import check_lark, check_regex, check_schema
-from noria.structured.tag_members import refuse_others
 from noria.structured.tag_tree import TagTree
 
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
 
-MAX_TEXT = 1 << 20  # characters of a grammar
 STRUCTURAL_TAG = "structural_tag"
 _MAX_WORDS = 300  # characters of what is told of a fault
 
@@ -54,7 +53,7 @@ def source_of(
         raise GrammarFault(f"it has {len(text)} characters; at most {MAX_TEXT} are read")
     try:
         if kind == STRUCTURAL_TAG:
-            tree = _tree_of(text)
+            tree = tree_of(text)
             tree = beginning_not(tree, begins_not) if begins_not else tree
             tree = tree if prologue is None else tree_with_prologue(tree, prologue)
             return TagTree(special, _JSON_OPTIONS).source(tree)
@@ -103,7 +102,7 @@ def _read_regex(text: str) -> str:
 
 def _read_choice(text: str) -> str:
     choices = json.loads(text)
-    if not choices or not _are_texts(choices):
+    if not choices or not are_texts(choices):
         raise GrammarFault(f"choices are a list of at least one string, got {text:.100}")
     return LLMatcher.grammar_from_lark(
         "start: " + " | ".join(json.dumps(one, ensure_ascii=False) for one in choices)
@@ -113,47 +112,6 @@ def _read_choice(text: str) -> str:
 def _read_lark(text: str) -> str:
     check_lark(text)
     return LLMatcher.grammar_from_lark(text)
-
-
-def _tree_of(text: str) -> Any:
-    """{"format": a tree of formats}, or free text, in which a trigger begins a structure: {"structures": [{begin,
-    schema, end}], "triggers": [...]}.
-    """
-    asked: Any = json.loads(text)
-    asked = asked if isinstance(asked, dict) else {}
-    if "format" not in asked:
-        return _free_with_structures(asked)
-    refuse_others(asked, ("type", "format"), STRUCTURAL_TAG)
-    return asked["format"]
-
-
-def _free_with_structures(asked: Mapping[str, Any]) -> dict[str, Any]:
-    structures: Any = asked.get("structures")
-    triggers: Any = asked.get("triggers")
-    if not structures or not isinstance(structures, list) or not _are_texts(triggers):
-        raise GrammarFault("it needs `structures`, a list of objects, and `triggers`, a list of strings")
-    refuse_others(asked, ("type", "structures", "triggers"), STRUCTURAL_TAG)
-    tags = [_structure(one, triggers) for one in structures]
-    return {"type": "triggered_tags", "triggers": triggers, "tags": tags}
-
-
-def _structure(asked: Any, triggers: list[str]) -> dict[str, Any]:
-    if not isinstance(asked, dict) or not _are_texts([asked.get("begin"), asked.get("end")]):
-        raise GrammarFault(
-            "a structure is an object with the strings `begin` and `end` and an object `schema`"
-        )
-    refuse_others(asked, ("begin", "schema", "end"), "a structure")
-    schema, begin = asked.get("schema"), asked["begin"]
-    if not isinstance(schema, dict):
-        raise GrammarFault(f"the structure that begins with {begin!r:.100} needs an object `schema`")
-    if not any(one and begin.startswith(one) for one in triggers):
-        raise GrammarFault(f"no trigger begins the structure that begins with {begin!r:.100}")
-    content = {"type": "json_schema", "json_schema": schema}
-    return {"type": "tag", "begin": begin, "content": content, "end": asked["end"]}
-
-
-def _are_texts(values: Any) -> bool:
-    return isinstance(values, list) and all(isinstance(one, str) for one in values)
 
 
 _READERS = {

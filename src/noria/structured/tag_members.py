@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,14 +51,10 @@ class Head:
 def check_members(kind: str, node: Mapping[str, Any], where: str) -> None:
     """Raises GrammarFault, as all of these do."""
     usual = _USUAL.get(kind, {})
-    stated = {name: value for name, value in node.items() if name not in usual or usual[name] != value}
-    refuse_others(stated, ("type", *MEMBERS[kind]), where)
-
-
-def refuse_others(stated: Mapping[str, Any], known: Collection[str], where: str) -> None:
-    """What is null is not stated."""
-    for name, value in stated.items():
-        if name not in known and value is not None and not isinstance(value, Head):
+    known = ("type", *MEMBERS[kind])
+    for name, value in node.items():
+        is_unsaid = value is None or isinstance(value, Head) or (name in usual and usual[name] == value)
+        if name not in known and not is_unsaid:
             raise GrammarFault(f"{where}.{name[:MAX_SHOWN]} cannot be followed here; leave it out")
 
 
