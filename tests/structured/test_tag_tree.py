@@ -86,6 +86,7 @@ CASES = [
     ({"type": "regex", "pattern": "a/[b]+\n"}, ["a/bb\n"], ["a/", "ab\n"]),
     ({"type": "regex", "pattern": "[a-z]+", "excludes": ["no"]}, ["yes", "on"], ["snow"]),
     ({"type": "grammar", "grammar": 'start: "x" y\ny: "z"+'}, ["xz", "xzz"], ["x"]),
+    ({"type": "grammar", "grammar": 'start: "::=" /::=/ # ::='}, ["::=::="], ["::="]),
     (TEXT, ["", "any\n{text}"], ["<call>"]),
     ({"type": "any_text", "excludes": ["<f", "\n"]}, ["a <g"], ["a <f", "a\n"]),
     ({"type": "any_text", "max_chars": 3}, ["", "äöü"], ["abcd"]),

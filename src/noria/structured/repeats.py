@@ -57,6 +57,11 @@ def check_lark(text: str) -> None:
     check_regex(text[place:])
 
 
+def is_ebnf(text: str) -> bool:
+    """By how a rule is written there; within a text, an expression or a comment of Lark that says nothing."""
+    return "::=" in _LARK.sub("", text)
+
+
 def _schema_at(text: str, place: int) -> tuple[Any, int]:
     """And where it ends. Whoever compiles the grammar says what is wrong with one that is none."""
     try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from noria.structured.faults import GrammarFault
-from noria.structured.repeats import MAX_REPEATS, check_lark, check_regex, check_schema
+from noria.structured.repeats import MAX_REPEATS, check_lark, check_regex, check_schema, is_ebnf
 from noria.structured.tag_members import BEGINS_NOT, MAX_SHOWN, Head, check_members, flag
 from noria.structured.tag_text import TagWriter, either, expression, token
 
@@ -114,7 +114,7 @@ class TagTree:
 
     def _grammar(self, node: Node, end: _End, where: str) -> str:
         lark = _text(node, "grammar", where)
-        if "::=" in lark:
+        if is_ebnf(lark):
             raise GrammarFault(f"{where}.grammar is written in EBNF; here it is llguidance's dialect of Lark")
         check_lark(lark)
         return self._writer.other(lark)
