@@ -19,6 +19,12 @@ def _part_schema(kind: str, field: str) -> dict[str, Any]:
     }
 
 
+def _named_schema(**others: Any) -> dict[str, Any]:
+    """Of an object with a name, and what else it must have."""
+    members = {"name": {"type": "string"}, **others}
+    return {"type": "object", "required": list(members), "properties": members}
+
+
 _CONTENT = {
     "anyOf": [
         {"type": "string"},
@@ -37,15 +43,24 @@ _CONTENT = {
 _TOOL_CALLS = {
     "type": ["array", "null"],
     "items": {
-        "type": "object",
-        "required": ["function"],
-        "properties": {
-            "function": {
+        "anyOf": [
+            {
                 "type": "object",
-                "required": ["name"],
-                "properties": {"name": {"type": "string"}},
-            }
-        },
+                "required": ["function"],
+                "properties": {
+                    "type": {"not": {"const": "custom"}},
+                    "function": _named_schema(),
+                },
+            },
+            {
+                "type": "object",
+                "required": ["type", "custom"],
+                "properties": {
+                    "type": {"const": "custom"},
+                    "custom": _named_schema(input={"type": "string"}),
+                },
+            },
+        ]
     },
 }
 MESSAGES_SCHEMA = {
