@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import jsonschema_rs
 import pytest
 
 from noria.parsers.custom import InputText
+from noria.server.protocol.messages import MESSAGES_SCHEMA
 from support_events import named_events
 from support_server import Server, chunks, tokenizer
 from support_tools import writing
@@ -145,6 +147,7 @@ def test_earlier_calls_and_what_came_of_them_go_to_the_template() -> None:
         {"type": "custom_tool_call", "call_id": "call_1", "name": "run_sql", "input": "SELECT 1"},
         {"type": "custom_tool_call_output", "call_id": "call_1", "output": "one"},
     ]
+    jsonschema_rs.validate(MESSAGES_SCHEMA, messages)
     with writing("Done.") as server:
         server.chat(messages=messages, tools=chat_tools())
         assert (
@@ -170,9 +173,38 @@ def test_earlier_calls_that_are_none_are_refused(messages: Any, words: str) -> N
         error = server.chat(messages=[{"role": "user", "content": "go"}, said]).json()["error"]
         assert (error["code"], error["param"]) == (400, "messages")
         assert words in error["message"]
+        assert not jsonschema_rs.is_valid(MESSAGES_SCHEMA, [said])
         item = {"type": "custom_tool_call", "call_id": "c", "name": "f"}
         error = server.post("/v1/responses", model="wheel", input=[item]).json()["error"]
         assert error["message"] == "input[0].input must be a string"
+
+
+@pytest.mark.parametrize(
+    ("named", "stated", "words"),
+    [
+        ("now", "custom", "calls 'now' a tool of the type 'custom'; its type is function"),
+        ("run_sql", "function", "calls 'run_sql' a tool of the type 'function'; its type is custom"),
+    ],
+)
+def test_a_choice_that_takes_a_tool_for_one_of_the_other_kind_is_refused(
+    named: str, stated: str, words: str
+) -> None:
+    nested = {"type": stated, stated: {"name": named}}
+    flat = {"type": stated, "name": named}
+    allowed = {"mode": "required"}
+    with writing("Hm.") as server:
+        for choice in (nested, {"type": "allowed_tools", "allowed_tools": {**allowed, "tools": [nested]}}):
+            error = server.chat(tools=chat_tools(has_function=True), tool_choice=choice).json()["error"]
+            assert (error["code"], error["param"], words in error["message"]) == (400, "tool_choice", True)
+        for choice in (flat, {"type": "allowed_tools", **allowed, "tools": [flat]}):
+            fields = {"tools": response_tools(has_function=True), "tool_choice": choice}
+            answer = server.post("/v1/responses", model="wheel", input="turn", **fields)
+            error = answer.json()["error"]
+            assert (answer.status_code, error["param"], words in error["message"]) == (
+                400,
+                "tool_choice",
+                True,
+            )
 
 
 TEXTS = {

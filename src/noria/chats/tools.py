@@ -24,8 +24,10 @@ _MESSAGES_CHOICES = {"none": Choice.NONE, "auto": Choice.AUTO, "any": Choice.REQ
 class ChatTools:
     """Tools, and the choice among them, in the words of Chat Completions.
 
-    tools: of {"type": "function", "function": {"name", "description", "parameters", "strict"}}. choice: auto, none,
-    required, or {"type": "function", "function": {"name"}}. is_parallel: an answer may make several calls.
+    tools: of {"type": "function", "function": {"name", "description", "parameters", "strict"}}, and of {"type":
+    "custom", "custom": {"name", "description", "format"}}, whose input is a text. choice: auto, none, required, or
+    {"type": "function", "function": {"name"}}, or the same of a custom tool. is_parallel: an answer may make several
+    calls.
     """
 
     tools: Sequence[Mapping[str, Any]]
@@ -181,7 +183,9 @@ def _chosen(tools: list[Tool], choice: Any, parallel: bool | None, function_of: 
             "tool_choice must be of the type function, custom or allowed_tools", param="tool_choice"
         )
     named = _name(function_of(choice), "tool_choice")
-    return _checked(replace(use, choice=Choice.NAMED, named=named), is_stated=True)
+    use = _checked(replace(use, choice=Choice.NAMED, named=named), is_stated=True)
+    _check_kind(use, named, choice)
+    return use
 
 
 def _allowed(use: ToolUse, choice: Mapping[str, Any], function_of: Any) -> ToolUse:
@@ -197,7 +201,18 @@ def _allowed(use: ToolUse, choice: Mapping[str, Any], function_of: Any) -> ToolU
         raise RequestError(
             f"tool_choice allows {unknown[0]!r:.100}, which is not in tools", param="tool_choice"
         )
+    for name, tool in zip(names, tools, strict=True):
+        _check_kind(use, name, tool)
     return replace(use, tools=tuple(tool for tool in use.tools if tool.name in names), choice=mode)
+
+
+def _check_kind(use: ToolUse, name: str, stated: Mapping[str, Any]) -> None:
+    kind = _CUSTOM if name in use.customs else _FUNCTION
+    if stated.get("type") not in (None, kind):
+        raise RequestError(
+            f"tool_choice calls {name!r:.100} a tool of the type {stated['type']!r:.80}; its type is {kind}",
+            param="tool_choice",
+        )
 
 
 def _named_within(stated: Mapping[str, Any]) -> Mapping[str, Any]:
