@@ -86,10 +86,16 @@ def test_strict_is_true_or_false() -> None:
 
 
 @pytest.mark.parametrize("parser", ["qwen3_coder", "none"])
-def test_a_format_that_no_grammar_writes_is_left_to_the_model(parser: str) -> None:
-    with writing("Hm.", tool_call_parser=parser) as server:
+def test_a_format_that_no_grammar_writes_is_left_to_the_model_and_the_log_says_so(
+    parser: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = "strict tools are not enforced: nothing here can hold calls in this format to a schema"
+    with writing("Hm.", tool_call_parser=parser) as server, caplog.at_level("INFO", "noria.server"):
+        assert server.chat(tools=CHAT_TOOLS).status_code == 200
+        assert told not in caplog.messages
         assert server.chat(tools=with_strict(CHAT_TOOLS, True)).status_code == 200
         assert grammar_of(server) is None
+    assert caplog.messages.count(told) == 1
 
 
 def test_behind_reasoning_the_grammar_holds_from_its_end() -> None:

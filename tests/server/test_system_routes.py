@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -53,10 +54,22 @@ def test_the_timeline_is_made_when_it_is_asked_for() -> None:
         assert len(made_on) < 10  # once in a second, however often it is asked for
 
 
+def sent_behind_head(server: Server, path: str) -> bytes:
+    """As it comes over the line: clients of HTTP look for nothing there."""
+    url = httpx.URL(server.url)
+    with socket.create_connection((url.host, url.port or 80), timeout=30) as line:
+        line.sendall(f"HEAD {path} HTTP/1.1\r\nHost: {url.host}\r\nConnection: close\r\n\r\n".encode())
+        told = b"".join(iter(lambda: line.recv(65536), b""))
+    head, _, behind = told.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 ")
+    return behind
+
+
 @pytest.mark.parametrize("path", ["/health", "/ready", "/ping", "/version", "/metrics", "/"])
 def test_head_is_answered_as_get_is_without_a_body(server: Server, path: str) -> None:
     asked, told = server.get(path), server.client.head(path)
-    assert (told.status_code, told.content) == (asked.status_code, b"") == (200, b"")
+    assert told.status_code == asked.status_code == 200
+    assert sent_behind_head(server, path) == b""
     assert told.headers.get("content-type") == asked.headers.get("content-type")
 
 
@@ -83,7 +96,7 @@ def test_head_says_what_get_says_without_its_content(server: Server, path: str) 
         whole.status_code,
         whole.headers["content-type"] if whole.content else None,
     )
-    assert head.content == b""
+    assert sent_behind_head(server, path) == b""
 
 
 def test_what_a_measurement_belongs_to_is_told() -> None:
