@@ -71,7 +71,9 @@ def check_answers(answers: Answers, formats: Formats) -> None:
 def plan_chat(
     prompt: Sequence[int], params: SamplingParams, answers: Answers, formats: Formats, tokenizer: Tokenizer
 ) -> PlannedChat:
-    """prompt: as the chat template made it. Raises RequestError as check_answers, RequestError for a bad schema."""
+    """prompt: as the chat template made it. answers: that check_answers has passed. Raises RequestError for a budget
+    out of range, and for a tool's definition that is no text.
+    """
     tools, reasoning = answers.tools, formats.reasoning
     place = _place(prompt, reasoning, tokenizer)
     if tools.is_forced and place is Place.REASONING and reasoning is not None:
