@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -96,6 +97,14 @@ def test_a_format_that_no_grammar_writes_is_left_to_the_model_and_the_log_says_s
         assert server.chat(tools=with_strict(CHAT_TOOLS, True)).status_code == 200
         assert grammar_of(server) is None
     assert caplog.messages.count(told) == 1
+
+
+@pytest.mark.parametrize(("parser", "is_bare"), [("llama3_json", True), ("hermes", False)])
+def test_where_calls_need_no_marker_no_text_begins_as_they_do(parser: str, is_bare: bool) -> None:
+    with writing("Hm.", tool_call_parser=parser) as server:
+        server.chat(tools=with_strict(CHAT_TOOLS, True))
+        grammar = grammar_of(server)
+    assert bool(re.match(grammar.begins_not or "(?!)", '{"name": "now"')) == is_bare
 
 
 def test_behind_reasoning_the_grammar_holds_from_its_end() -> None:

@@ -172,3 +172,15 @@ def test_a_structure_that_cannot_be_followed_is_told_by_its_beginning(
     asked = Grammar("structural_tag", json.dumps({"structures": [structure], "triggers": ["<"]}))
     with pytest.raises(RequestError, match=re.escape(told)):
         output_of(llm, asked)
+
+
+def test_free_text_begins_as_it_may_and_only_noria_itself_says_how(llm: LLM) -> None:
+    text = json.dumps({"format": {"type": "any_text"}})
+    for first in "xy":  # the same tree, each with a beginning of its own
+        asked = Grammar("structural_tag", text, begins_not=f"[^{first}]")
+        assert output_of(llm, asked, min_tokens=4).text[0] == first
+    stated = Grammar("structural_tag", json.dumps({"format": {"type": "any_text", "begins_not": "[^x]"}}))
+    with pytest.raises(RequestError, match=r"format\.begins_not cannot be followed here"):
+        output_of(llm, stated)
+    with pytest.raises(RequestError, match="has no free text"):
+        Grammar("regex", "[a-z]", begins_not="[^x]")
