@@ -107,6 +107,11 @@ def test_a_plain_request_is_read_as_the_parser_reads_it(data: bytes) -> None:
         post(b"a: b\rc: d"),
         post().replace(b"h: 18", b"h: +18"),
         post().replace(b"h: 18", b"h: "),
+        # Lengths that a hasty reader takes for 18, or cannot take at all.
+        post().replace(b"h: 18", b"h: " + b"0" * 18 + b"18"),
+        post().replace(b"h: 18", b"h: " + b"0" * 18 + b"185"),
+        post().replace(b"h: 18", b"h: 18" + b"0" * 5000),
+        post().replace(b"h: 18", b"h: " + b"0" * 20 + b"9" * 5000),
     ],
 )
 def test_what_is_not_plain_is_left_to_the_parser(data: bytes) -> None:

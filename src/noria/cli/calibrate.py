@@ -15,7 +15,7 @@ from noria.cli.loading import load
 from noria.config.asked import EngineOptions
 from noria.config.calibrating import CalibrateOptions
 from noria.config.engine import EngineConfig
-from noria.config.errors import ConfigError
+from noria.config.errors import ConfigError, NoriaError
 from noria.config.extras import require
 from noria.core.clock import MonotonicClock
 from noria.engine.messages import StepRecord
@@ -123,21 +123,27 @@ def _measure_own(engine: EngineOptions, seconds: float) -> tuple[EngineConfig, l
 
 
 def _measure_large(engine: EngineOptions, config: EngineConfig, seconds: float) -> list[StepRecord]:
-    """config: of the first engine. Where the memory does not suffice for the largest steps, of smaller ones; none where
-    there is no larger step than the first engine's."""
+    """config: of the first engine. None where there is no larger step than that engine's. What could not be measured,
+    for want of memory or otherwise, is told on standard error: what the first engine showed is worth keeping."""
     from noria.capacity.bursts import burst, bursts, wide_options
 
     kept, planned = _Steps(), bursts(config, seconds)
+    fault: NoriaError | None = None
     while planned:
         try:
-            llm = load(wide_options(engine, config, planned))
-        except ConfigError:
-            planned = planned[:-1]
-            continue
-        with llm, _bar() as progress:
-            llm.client.recorder.add_listener(kept)
-            burst(llm.client, config.model.vocab_size, planned, seconds, MonotonicClock(), progress)
-        break
+            with load(wide_options(engine, config, planned)) as llm, _bar() as progress:
+                llm.client.recorder.add_listener(kept)
+                burst(llm.client, config.model.vocab_size, planned, seconds, MonotonicClock(), progress)
+            break
+        except ConfigError as error:  # it does not fit: smaller steps take less memory
+            fault, planned = error, planned[:-1]
+        except NoriaError as error:
+            fault = error
+            break
+    if fault is not None:
+        most = max((sum(work.num_new for work in record.work) for record in kept.records), default=0)
+        also = f"only up to {most} tokens" if most else "not at all"
+        print(f"steps larger than the settings' own were measured {also}: {fault}", file=sys.stderr)
     return kept.records
 
 

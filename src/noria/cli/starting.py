@@ -1,4 +1,4 @@
-"""What makes a start quick."""
+"""How a process starts, and how it shares processors and the interpreter with others."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, ClassVar
 
 import orjson
@@ -46,6 +47,7 @@ from noria.server.protocol.asked import SPELLINGS
 from noria.server.terms import TIMEOUT_HEADER, time_of_header
 from noria.server.whole_request import WholeRequest, whole_request
 
+_LATELY_S = 0.1  # after a refusal others are expected
 _TIMEOUT_HEADER = TIMEOUT_HEADER.encode()
 # A request with one of these is not plain: it waits to be asked for its body, says of no length how long it is, or
 # wants to be told more in its answer.
@@ -75,6 +77,13 @@ class Plain:
     arrived_s: float
 
 
+class Way(Enum):
+    """Of a request that is not refused. OPEN: it is not for the doorway to judge. PASSES: as things are inside now."""
+
+    OPEN = "open"
+    PASSES = "passes"
+
+
 class Doorway:
     """Refuses plain requests, with all that goes with it but the writing. For the event loop's thread."""
 
@@ -83,7 +92,7 @@ class Doorway:
     ) -> None:
         self.gate = gate
         self.lines = RefusalLines()
-        self.refused_s = -math.inf  # when it last did, by time.monotonic
+        self._refused_s = -math.inf  # when it last did, by time.monotonic
         self._admission = admission
         self._keys = keys
         self._metrics = metrics
@@ -112,23 +121,29 @@ class Doorway:
         """Whether a request can be refused at all."""
         return self._crowd() is not None
 
-    def judges(self, whole: WholeRequest) -> bool:
-        """Whether it is one that may be refused here."""
-        return self._plain(whole.path, whole.headers) is not None
+    def is_refusing(self) -> bool:
+        """Whether it has lately: others are to be expected."""
+        return time.monotonic() - self._refused_s < _LATELY_S
 
-    def answer_to(self, whole: WholeRequest) -> bytes | None:
-        """As `answer` gives it; None if the request is not refused here."""
+    def judge(self, whole: WholeRequest) -> bytes | Way:
+        """The answer to one that is refused, as `answer` gives it."""
         plain = self._plain(whole.path, whole.headers)
-        refusal = None if plain is None else self.refusal(plain, whole.body)
-        if plain is None or refusal is None:
-            return None
-        return self.answer(refusal, plain, len(whole.body))
+        asked = None if plain is None else self._asked(plain)
+        if plain is None or asked is None:
+            return Way.OPEN
+        refusal = self._refusal(*asked, whole.body)
+        return Way.PASSES if refusal is None else self.answer(refusal, plain, len(whole.body))
 
     def _crowd(self) -> Crowd | None:
         return None if self.gate.is_draining else self._admission.crowd()
 
     def refusal(self, plain: Plain, body: bytes) -> OverloadError | None:
         """Why it is refused. None for one that is the app's to answer, be it because its key is unknown."""
+        asked = self._asked(plain)
+        return None if asked is None else self._refusal(*asked, body)
+
+    def _asked(self, plain: Plain) -> tuple[Crowd, Asking] | None:
+        """What it is judged by. None for one that is the app's to answer."""
         crowd = self._crowd()
         if crowd is None or not self._is_known(plain):
             return None
@@ -137,7 +152,9 @@ class Doorway:
             stated_s = time_of_header(None if stated is None else stated.decode("latin-1"))
         except ApiError:
             return None  # the app says what is wrong with it
-        asking = Asking(plain.path, stated_s, plain.arrived_s)
+        return crowd, Asking(plain.path, stated_s, plain.arrived_s)
+
+    def _refusal(self, crowd: Crowd, asking: Asking, body: bytes) -> OverloadError | None:
         return self._admission.by_head(crowd, asking) or self._admission.by_body(crowd, asking, body)
 
     def answer(self, refusal: OverloadError, plain: Plain, num_received: int) -> bytes:
@@ -147,7 +164,7 @@ class Doorway:
         body = orjson.dumps(anthropic_error(error) if is_anthropic else openai_error(error))
         name = _request_id(plain)
         also = b"request-id: %b\r\n" % name if is_anthropic else b""
-        self.refused_s = time.monotonic()
+        self._refused_s = time.monotonic()
         self._metrics.count_rejection(refusal.reason.value)
         self.observe(plain, error.status, num_received, len(body))
         return _ANSWER % (refusal.retry_after_s, len(body), name, also, body)
@@ -205,8 +222,8 @@ class GuardedHttpProtocol(BoundedHttpProtocol):
 
     def data_received(self, data: bytes) -> None:
         whole = whole_request(data, self.limits) if self._may_refuse_whole() else None
-        answer = None if whole is None else self.doorway.answer_to(whole)
-        if whole is None or answer is None:
+        answer = Way.OPEN if whole is None else self.doorway.judge(whole)
+        if whole is None or isinstance(answer, Way):
             super().data_received(data)
             return
         self._unset_keepalive_if_required()

@@ -18,11 +18,11 @@ from fastapi import FastAPI
 from noria.config.logs import LINE_HEAD, LogOptions
 from noria.config.serving import ServerOptions
 from noria.engine.orders import Order
+from noria.server.acceptor import Acceptor, AcceptorConfig
 from noria.server.access_log import PathFilter
 from noria.server.doorway import guarded_http_protocol
 from noria.server.errors import unavailable
 from noria.server.http_protocol import bounded_http_protocol
-from noria.server.porch import House, Porch
 from noria.server.sockets import address_of, check_certificates
 
 logger = logging.getLogger("noria.server")
@@ -51,7 +51,7 @@ class NoriaServer(uvicorn.Server):
         self._on_listening = on_listening
         self._switchboard = app.state.switchboard
         self._options = options
-        self._porches: list[Porch] = []
+        self._acceptors: list[Acceptor] = []
         self._draining: asyncio.Task[None] | None = None
 
     @contextlib.contextmanager
@@ -73,15 +73,15 @@ class NoriaServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup([])
-        house = self._house()
+        config = self._acceptor_config()
         for listener in sockets or ():
-            porch = Porch(listener, house)
-            porch.open()
-            self._porches.append(porch)
+            acceptor = Acceptor(listener, config)
+            acceptor.open()
+            self._acceptors.append(acceptor)
             logger.info("listening on %s", address_of(listener, self._options.connections))
         self._on_listening()
 
-    def _house(self) -> House:
+    def _acceptor_config(self) -> AcceptorConfig:
         config, switchboard = self.config, self._switchboard
 
         def make_protocol() -> asyncio.Protocol:
@@ -90,13 +90,13 @@ class NoriaServer(uvicorn.Server):
             return protocol
 
         is_logged = logging.getLogger("uvicorn.access").hasHandlers()
-        return House(
+        return AcceptorConfig(
             make_protocol, config.ssl, switchboard.doorway, switchboard.limits, self.server_state, is_logged
         )
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        for porch in self._porches:
-            porch.close()
+        for acceptor in self._acceptors:
+            acceptor.close()
         await super().shutdown(sockets)
         if self._switchboard.doorway is not None:
             self._switchboard.doorway.lines.flush()

@@ -20,6 +20,7 @@ _LINE = re.compile(rb"([^:]+):[\t ]*([^\r]*)\r\n")
 
 # A parser makes more of these than a value that can be looked up.
 _NOT_SIMPLE = frozenset((b"transfer-encoding", b"upgrade", b"proxy-connection", b"expect"))
+_MAX_DIGITS = 19  # of a length: a parser counts no further
 _KEEPS_ALIVE = {b"": True, b"keep-alive": True, b"close": False}
 
 
@@ -47,6 +48,6 @@ def whole_request(data: bytes, limits: Limits) -> WholeRequest | None:
     if keeps_alive is None or not _NOT_SIMPLE.isdisjoint(headers):
         return None
     length = headers.get(b"content-length", b"")
-    if not length.isdigit() or int(length[:20]) != len(data) - head.end():
+    if not length.isdigit() or len(length) > _MAX_DIGITS or int(length) != len(data) - head.end():
         return None
     return WholeRequest(head[1], head[2].decode("ascii"), headers, data[head.end() :], keeps_alive)

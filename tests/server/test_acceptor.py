@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import math
 import socket
+import struct
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 from uvicorn.server import ServerState
 
+from noria.config.engine import QueueConfig
+from noria.server.acceptor import Acceptor, AcceptorConfig
 from noria.server.limits import Limits
-from noria.server.porch import House, Porch
-from support_intake import FULL
+from support_intake import FULL, crowd
 from support_server import FakeEngine, app_for
 
+ROOM = crowd(num_queued=1, num_queued_tokens=10, num_live=9, limits=QueueConfig(64, 10_000))
 BODY = b'{"prompt": "turn", "max_tokens": 3}'
 HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n%b\r\n"
 CLOSE = b"Connection: close\r\n"
@@ -40,20 +42,23 @@ class Counted(asyncio.Protocol):
 
 
 class Scene:
-    """A porch in front of counted protocols, and clients who come to it. The engine is full."""
+    """An acceptor in front of counted protocols, and clients who come to it. The engine is full.
 
-    def __init__(self, is_crowded: bool = True, is_logged: bool = False) -> None:
+    is_refusing: as if there had been a refusal just now.
+    """
+
+    def __init__(self, is_refusing: bool = True, is_logged: bool = False) -> None:
         self.engine = FakeEngine(is_auto=False)
         self.engine.crowd_inside = FULL
         self.doorway = app_for(self.engine).state.switchboard.doorway
-        if is_crowded:
-            self.doorway.refused_s = math.inf  # and stays so
+        self.is_refusing = is_refusing
+        self.doorway.is_refusing = lambda: self.is_refusing
         self.made: list[Counted] = []
         kind = type("Made", (Counted,), {"made": self.made})
         self.listener = socket.create_server(("127.0.0.1", 0))
-        house = House(kind, None, self.doorway, Limits(), ServerState(), is_logged)
-        self.porch = Porch(self.listener, house)
-        self.porch.open()
+        config = AcceptorConfig(kind, None, self.doorway, Limits(), ServerState(), is_logged)
+        self.acceptor = Acceptor(self.listener, config)
+        self.acceptor.open()
 
     async def ask(self, *parts: bytes) -> bytes:
         """What comes back on one connection until the server closes it."""
@@ -72,7 +77,7 @@ def run(scenario: Callable[[Scene], Awaitable[None]], **options: Any) -> None:
         try:
             await scenario(scene)
         finally:
-            scene.porch.close()
+            scene.acceptor.close()
             scene.listener.close()
 
     asyncio.run(play())
@@ -123,7 +128,7 @@ def test_one_that_says_nothing_yet_is_let_in_and_others_do_not_wait_for_it() -> 
 
 def test_whoever_comes_with_one_that_is_let_in_is_judged_once_that_one_is_counted() -> None:
     async def scenario(scene: Scene) -> None:
-        scene.engine.crowd_inside = None
+        scene.engine.crowd_inside = ROOM
         clients = [socket.create_connection(scene.listener.getsockname()) for _ in range(3)]
         for client in clients:
             client.sendall(POST)
@@ -141,18 +146,83 @@ def test_whoever_comes_with_one_that_is_let_in_is_judged_once_that_one_is_counte
     run(scenario)
 
 
+def test_what_is_not_judged_waits_for_nobody_who_is() -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.engine.crowd_inside = None  # nobody is judged
+        assert await asyncio.gather(*(scene.ask(POST) for _ in range(5))) == [b"hello " + POST] * 5
+        scene.engine.crowd_inside = ROOM
+        held = [asyncio.ensure_future(scene.ask(POST)) for _ in range(40)]
+        assert await scene.ask(b"GET /health HTTP/1.1\r\n\r\n") == b"hello GET /health HTTP/1.1\r\n\r\n"
+        assert await asyncio.gather(*held) == [b"hello " + POST] * 40
+
+    run(scenario)
+
+
+def test_of_those_who_pass_one_is_let_in_at_a_look_and_nobody_waits_for_more_than_three() -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.engine.crowd_inside = ROOM
+        clients = [socket.create_connection(scene.listener.getsockname()) for _ in range(10)]
+        for client in clients:
+            client.sendall(POST)
+        numbers = []
+        look = scene.acceptor._look
+
+        def counted_look() -> None:
+            look()
+            numbers.append(len(scene.acceptor._held))
+
+        scene.acceptor._look = counted_look  # type: ignore[method-assign]
+        while len(scene.made) < 10:
+            await asyncio.sleep(0.001)
+        assert numbers[-4:] == [9, 8, 7, 0]
+        for client in clients:
+            client.close()
+
+    run(scenario)
+
+
+def test_a_fault_over_one_connection_keeps_nobody_else_out() -> None:
+    async def scenario(scene: Scene) -> None:
+        judge, faults = scene.doorway.judge, iter((ValueError("as made"),))
+
+        def faulty(whole: Any) -> Any:
+            for fault in faults:
+                raise fault
+            return judge(whole)
+
+        scene.doorway.judge = faulty
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        with socket.create_connection(scene.listener.getsockname()) as client:
+            client.sendall(POST)
+            assert (await scene.ask(POST)).startswith(b"HTTP/1.1 503 ")
+
+    run(scenario)
+
+
+def test_who_is_held_when_the_server_ends_is_let_in() -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.engine.crowd_inside = ROOM
+        asked = [asyncio.ensure_future(scene.ask(POST)) for _ in range(5)]
+        while not scene.acceptor._held:
+            await asyncio.sleep(0.001)
+        scene.acceptor.close()
+        assert await asyncio.gather(*asked) == [b"hello " + POST] * 5
+
+    run(scenario)
+
+
 def test_as_long_as_nothing_is_refused_everybody_is_let_in_at_once() -> None:
     async def scenario(scene: Scene) -> None:
         assert await scene.ask(POST) == b"hello " + POST
         assert len(scene.made) == 1
 
-    run(scenario, is_crowded=False)
+    run(scenario, is_refusing=False)
 
 
 def test_refusals_that_end_are_followed_by_letting_in() -> None:
     async def scenario(scene: Scene) -> None:
         assert (await scene.ask(POST)).startswith(b"HTTP/1.1 503 ")
-        scene.doorway.refused_s = -math.inf
+        scene.is_refusing = False
         assert await scene.ask(POST) == b"hello " + POST
         assert await scene.ask(POST) == b"hello " + POST
 
@@ -164,6 +234,8 @@ def test_a_client_that_has_left_is_no_fault() -> None:
         for _ in range(3):
             with socket.create_connection(scene.listener.getsockname()) as client:
                 client.sendall(POST)
+                # Gone without a goodbye: what is written to it fails.
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         assert (await scene.ask(POST)).startswith(b"HTTP/1.1 503 ")
 
     run(scenario)
@@ -186,7 +258,7 @@ def test_refusals_are_told_in_the_access_log(caplog: pytest.LogCaptureFixture) -
 def test_where_the_system_gives_no_connection_it_is_asked_again_later(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("noria.server.porch._REST_S", 0.01)
+    monkeypatch.setattr("noria.server.acceptor._BACK_OFF_S", 0.01)
 
     class Poor:
         """A listener whose process has too many files open, for a while."""
@@ -206,9 +278,9 @@ def test_where_the_system_gives_no_connection_it_is_asked_again_later(
 
     async def scenario(scene: Scene) -> None:
         poor = Poor(scene.listener)
-        scene.porch._listener = poor  # type: ignore[assignment]
+        scene.acceptor._listener = poor  # type: ignore[assignment]
         assert await scene.ask(POST) == b"hello " + POST
         assert poor.num_failures == 3
         assert "Too many open files" in caplog.text
 
-    run(scenario, is_crowded=False)
+    run(scenario, is_refusing=False)
