@@ -173,7 +173,7 @@ class _Watch:
         self._num_read = 0
         self._counts = {"ok": 0, "bad": 0, "tokens": 0}
         self._ttfts: deque[float] = deque(maxlen=_RECENT)
-        self._gaps: deque[float] = deque(maxlen=_RECENT)
+        self._gaps: deque[float] = deque(maxlen=8 * _RECENT)  # an answer has many
         self._lags: deque[float] = deque(maxlen=_RECENT)
 
     def look(self, generator: Generator) -> None:

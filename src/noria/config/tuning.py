@@ -21,7 +21,7 @@ class TuningOptions:
         "How long steps take: what noria calibrate wrote for this model on this machine.",
         PATH,
         positional=True,
-        default_words="measured first, for a quarter of --minutes",
+        default_words="measured first, for a quarter of --minutes on top of them",
     )
     ttft_ms: float | None = option(
         None,
@@ -49,8 +49,8 @@ class TuningOptions:
     )
     minutes: float = option(
         8.0,
-        "How long it may take: three tenths simulate, the rest measures on the real engine. Whatever is found by then "
-        "is reported.",
+        "How long the search may take: three tenths simulate, the rest measures on the real engine. Whatever is found "
+        "by then is reported.",
         REAL,
         low=0,
         low_is_open=True,
