@@ -108,7 +108,8 @@ def test_an_api_process_is_lost(
 
 
 def test_both_api_processes_are_killed(server: Processes, undisturbed: list[int], measured: Measured) -> None:
-    streams = streams_of_both(server, LONG // 4)
+    # None may end by itself while the process that was lost before gets ready again.
+    streams = streams_of_both(server, LONG)
     start_s = time.monotonic()
     for name in ("api-0", "api-1"):
         server.kill(name)
