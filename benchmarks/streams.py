@@ -33,17 +33,17 @@ def _read_all(url: str, texts: Sequence[str], num_tokens: int, sender: Connectio
     for text in texts:
         connection = socket.create_connection((urlsplit(url).hostname, urlsplit(url).port))
         connection.sendall(_message(text, num_tokens))
-        selector.register(connection, selectors.EVENT_READ, [])
+        selector.register(connection, selectors.EVENT_READ, (connection, []))
     while selector.get_map():
         for key, _ in selector.select():
-            stream: socket.socket = key.fileobj  # type: ignore[assignment]
+            stream, parts = key.data
             part = stream.recv(65536)
             if part:
-                key.data.append(part)
+                parts.append(part)
                 continue
             selector.unregister(stream)
             stream.close()
-            _check(b"".join(key.data))
+            _check(b"".join(parts))
     sender.send(time.process_time() - before_s)
 
 

@@ -41,6 +41,16 @@ class Counted(asyncio.Protocol):
         self._transport.close()
 
 
+class Watched(Acceptor):
+    """Calls after_look after each look at newcomers."""
+
+    after_look: Callable[[], None] = staticmethod(lambda: None)
+
+    def _look(self) -> None:
+        super()._look()
+        self.after_look()
+
+
 class Scene:
     """An acceptor in front of counted protocols, and clients who come to it. The engine is full.
 
@@ -57,7 +67,7 @@ class Scene:
         kind = type("Made", (Counted,), {"made": self.made})
         self.listener = socket.create_server(("127.0.0.1", 0))
         config = AcceptorConfig(kind, None, self.doorway, Limits(), ServerState(), is_logged)
-        self.acceptor = Acceptor(self.listener, config)
+        self.acceptor = Watched(self.listener, config)
         self.acceptor.open()
 
     async def ask(self, *parts: bytes) -> bytes:
@@ -128,14 +138,15 @@ def test_one_that_says_nothing_yet_is_let_in_and_others_do_not_wait_for_it() -> 
 
 def test_whoever_comes_with_one_that_is_let_in_is_judged_once_that_one_is_counted() -> None:
     async def scenario(scene: Scene) -> None:
+        def count_it() -> None:
+            scene.engine.crowd_inside = FULL
+
         scene.engine.crowd_inside = ROOM
+        scene.acceptor.after_look = count_it
         clients = [socket.create_connection(scene.listener.getsockname()) for _ in range(3)]
         for client in clients:
             client.sendall(POST)
             client.setblocking(False)
-        while not scene.made:
-            await asyncio.sleep(0)
-        scene.engine.crowd_inside = FULL
         loop = asyncio.get_running_loop()
         answers = [await asyncio.wait_for(loop.sock_recv(client, 1000), 20) for client in clients]
         assert [answer.startswith(b"HTTP/1.1 503 ") for answer in answers] == [False, True, True]
@@ -164,17 +175,11 @@ def test_of_those_who_pass_one_is_let_in_at_a_look_and_nobody_waits_for_more_tha
         clients = [socket.create_connection(scene.listener.getsockname()) for _ in range(10)]
         for client in clients:
             client.sendall(POST)
-        numbers = []
-        look = scene.acceptor._look
-
-        def counted_look() -> None:
-            look()
-            numbers.append(len(scene.acceptor._held))
-
-        scene.acceptor._look = counted_look  # type: ignore[method-assign]
+        numbers: list[int] = []
+        scene.acceptor.after_look = lambda: numbers.append(len(scene.acceptor._held))
         while len(scene.made) < 10:
             await asyncio.sleep(0.001)
-        assert numbers[-4:] == [9, 8, 7, 0]
+        assert numbers[:4] == [9, 8, 7, 0]
         for client in clients:
             client.close()
 
