@@ -11,7 +11,6 @@ from noria.config.engine import QueueConfig
 from noria.config.errors import EngineError, OverloadError, RequestError
 from noria.core.clock import VirtualClock
 from noria.core.outputs import Delta, FinishReason
-from noria.core.plan import StepPlan, StepResult
 from noria.engine.crowd import Crowd
 from noria.engine.in_process import InProcessClient
 from noria.engine.making import make_loop
@@ -19,29 +18,12 @@ from noria.engine.messages import EngineRequest, GenerateRequest
 from noria.engine.records import Recorder
 from noria.sampling.grammar import Grammar
 from noria.sampling.params import SamplingParams
-from noria.sampling.token_masks import Masks
 from noria.structured.api import NoConstraints
 from support_engine import engine_config, loop_factory, solo_output
+from support_gated_runner import GatedRunner
 from support_ledger_runner import LedgerRunner
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=6, ignore_eos=True)
-
-
-class GatedRunner(LedgerRunner):
-    """Computes a step only when the test lets it."""
-
-    def __init__(self, block_size: int) -> None:
-        super().__init__(block_size)
-        self.gate = threading.Semaphore(0)
-        self.started = threading.Semaphore(0)
-        self.error: Exception | None = None
-
-    def collect(self, plan: StepPlan, masks: Masks | None = None) -> StepResult:
-        self.started.release()
-        assert self.gate.acquire(timeout=20)
-        if self.error is not None:
-            raise self.error
-        return super().collect(plan, masks)
 
 
 class Inbox:
@@ -92,7 +74,7 @@ def client(runner: LedgerRunner):
 @pytest.fixture
 def gated():
     config = engine_config()
-    runner = GatedRunner(4)
+    runner = GatedRunner()
     client = InProcessClient(loop_factory(config, runner), config)
     yield client, runner
     runner.gate.release(1000)
@@ -300,7 +282,7 @@ def test_many_threads_submit_and_cancel_and_the_pool_is_whole_at_the_end(client:
 def test_what_a_request_would_meet_is_known_while_a_step_computes_and_until_the_engine_ends() -> None:
     told: list[Crowd] = []
     config = replace(engine_config(), queue=QueueConfig(max_num_queued_reqs=2))
-    runner = GatedRunner(4)
+    runner = GatedRunner()
     client = InProcessClient(loop_factory(config, runner), config, on_crowd=told.append)
     inbox = Inbox()
     try:
@@ -321,7 +303,7 @@ def test_what_a_request_would_meet_is_known_while_a_step_computes_and_until_the_
 
 def test_what_the_queue_cannot_hold_is_refused_at_once_while_a_step_computes() -> None:
     config = replace(engine_config(), queue=QueueConfig(max_num_queued_reqs=2))
-    runner = GatedRunner(4)
+    runner = GatedRunner()
     client = InProcessClient(loop_factory(config, runner), config)
     inbox = Inbox()
     try:

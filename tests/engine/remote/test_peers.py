@@ -15,6 +15,7 @@ from noria.engine.messages import GenerateRequest
 from noria.engine.remote.client import RemoteClient
 from noria.engine.remote.page import Page
 from noria.sampling.params import SamplingParams
+from support_gated_runner import GatedRunner
 from support_remote import Inbox, hosted, until
 
 LONG = SamplingParams(temperature=0.0, max_tokens=200, ignore_eos=True)
@@ -94,7 +95,8 @@ def test_whoever_waits_for_answers_waits_no_more_when_the_engine_ends() -> None:
 def test_the_limits_of_a_key_hold_over_all_processes() -> None:
     async def scenario() -> None:
         tenant = Tenant("a", max_concurrent=2)
-        async with hosted(num_apis=2) as (_, clients, _directory):
+        runner = GatedRunner()
+        async with hosted(num_apis=2, runner=runner) as (_, clients, _directory):
             inbox = Inbox()
             sequence = GenerateRequest("0", (1, 2, 3), LONG, 0, tenant=tenant)
             for number, client in enumerate(clients):
@@ -103,6 +105,7 @@ def test_the_limits_of_a_key_hold_over_all_processes() -> None:
                 with pytest.raises(OverloadError, match="2 requests running; it may have 2") as refused:
                     await verdict(client.submit([replace(sequence, request_id="more")], inbox))
                 assert refused.value.reason is Refusal.KEY_REQUESTS
+            runner.gate.release(1000)
             await inbox.ended("0", "1")
             await verdict(clients[0].submit([replace(sequence, request_id="more")], inbox))
             await inbox.ended("more")

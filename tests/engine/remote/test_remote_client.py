@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from dataclasses import replace
@@ -13,13 +12,12 @@ import pytest
 
 from noria.config.errors import EngineError, OverloadError, RequestError
 from noria.core.outputs import FinishReason
-from noria.core.plan import StepPlan, StepResult
 from noria.engine.messages import EngineFacts, GenerateRequest
 from noria.engine.remote.client import RemoteClient
 from noria.engine.remote.page import EngineState
 from noria.sampling.params import SamplingParams
-from noria.sampling.token_masks import Masks
 from support_engine import solo_output
+from support_gated_runner import GatedRunner
 from support_intake import FULL
 from support_ledger_runner import LedgerRunner
 from support_remote import FACTS, HostedEngine, Inbox, hosted, until
@@ -32,30 +30,6 @@ Result = TypeVar("Result")
 
 def request(name: str, params: SamplingParams = GREEDY) -> GenerateRequest:
     return GenerateRequest(name, (1, 2, 3), params, 0)
-
-
-class GatedRunner(LedgerRunner):
-    """Computes a step only when the test lets it."""
-
-    def __init__(self) -> None:
-        super().__init__(4)
-        self.gate = threading.Semaphore(0)
-
-    @property
-    def is_waiting(self) -> bool:
-        """Every step that was let on is done."""
-        return not self.gate.acquire(blocking=False) or bool(self.gate.release())
-
-    async def step_until(self, condition: Callable[[], object]) -> None:
-        """Let steps on one by one, so that whoever reads has read the news of one before the next."""
-        while not condition():
-            if self.is_waiting:
-                self.gate.release(1)
-            await asyncio.sleep(0.001)
-
-    def collect(self, plan: StepPlan, masks: Masks | None = None) -> StepResult:
-        assert self.gate.acquire(timeout=20)
-        return super().collect(plan, masks)
 
 
 def run(scenario: Callable[[], Awaitable[None]]) -> None:

@@ -63,6 +63,8 @@ class Line:
     def read(self) -> None:
         """Take what has come. (The descriptor tells of the first message alone, so all of them are taken.)"""
         for _ in range(_MAX_AT_ONCE):
+            if self._inbound.closed:  # by what a message led to, or before the rest got its turn
+                return
             try:
                 content = self._inbound.recv(zmq.NOBLOCK)
             except zmq.Again:
