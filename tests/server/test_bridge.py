@@ -198,6 +198,23 @@ def test_deltas_for_a_loop_that_has_closed_are_dropped() -> None:
     assert bridge._arrived == []
 
 
+def test_deltas_that_a_loop_closed_upon_keep_none_of_the_next_loop_from_arriving() -> None:
+    engine = FakeEngine(says("a b c"), is_auto=False)
+    bridge = Bridge(engine)
+    first = asyncio.new_event_loop()
+    first.run_until_complete(bridge.submit([request("a")], Inbox()))
+    engine.step()  # the loop is told, and closed before it looks
+    first.close()
+
+    async def scenario() -> None:
+        inbox = Inbox()
+        await bridge.submit([request("b")], inbox)
+        engine.step()
+        assert [delta.request_id for delta in await inbox.take()] == ["b"]
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
 class Undecided(FakeEngine):
     """Takes what is submitted, and lets the test say when its verdict is known."""
 
@@ -223,6 +240,19 @@ def test_a_submission_waits_for_a_verdict_that_comes_from_elsewhere() -> None:
         assert [delta.request_id for delta in await inbox.take()] == ["a"]
 
     asyncio.run(scenario())
+
+
+def test_a_verdict_for_a_loop_that_has_closed_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    engine = Undecided()
+
+    async def scenario() -> None:
+        waiting = asyncio.ensure_future(Bridge(engine).submit([request("a")], Inbox()))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+
+    asyncio.run(scenario())
+    engine.verdict.set_result(None)
+    assert caplog.records == []
 
 
 def test_whoever_gives_up_waiting_for_a_verdict_takes_its_sequences_along() -> None:

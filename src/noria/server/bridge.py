@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import re
 import threading
@@ -103,7 +104,7 @@ class Bridge:
 
         Whoever gives up waiting takes its sequences along.
         """
-        self._loop = asyncio.get_running_loop()
+        self._follow(asyncio.get_running_loop())
         for request in requests:
             self._inboxes[request.request_id] = inbox
             inbox.tenant = request.tenant.name
@@ -166,12 +167,23 @@ class Bridge:
             return
         loop = asyncio.get_running_loop()
         told: asyncio.Future[None] = loop.create_future()
-        verdict.add_done_callback(lambda done: loop.call_soon_threadsafe(_pass_on, done, told))
+
+        def tell(done: Future[None]) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+                loop.call_soon_threadsafe(_pass_on, done, told)
+
+        verdict.add_done_callback(tell)
         self._undecided.add(told)
         try:
             await told
         finally:
             self._undecided.discard(told)
+
+    def _follow(self, loop: asyncio.AbstractEventLoop) -> None:
+        """From now on deltas wake this loop. One that closed before it looked has left some behind."""
+        if loop is not self._loop:
+            self._loop = loop
+            self._dispatch()
 
     def _on_deltas(self, deltas: Sequence[Delta]) -> None:
         # On the engine's thread.
