@@ -41,6 +41,8 @@ CHAT_TEMPLATE = (
 CHAT = {"model": "wheel", "messages": [{"role": "user", "content": "turn"}]}
 TEXT = {"model": "wheel", "prompt": "The water"}
 END_ID = 0
+# An engine that waits for its test is not hung.
+PATIENT = {"engine_hang_timeout": 1000.0}
 
 # A request's deltas, first to last; the engine fills in the request id.
 Script = Callable[[GenerateRequest], list[Delta]]
@@ -179,7 +181,7 @@ class FakeEngine:
             self._is_shut_down = True
             self._changed.notify_all()
         if self._is_auto:
-            self._thread.join(timeout=10)
+            self._thread.join(timeout=60)
 
     @property
     def is_busy(self) -> bool:
@@ -200,9 +202,9 @@ class FakeEngine:
             sink(batch)
 
     def wait_for(self, condition: Callable[[], object]) -> None:
-        """Wait until something about this engine holds; fails after 20 s."""
+        """Wait until something about this engine holds; fails after a minute."""
         with self._changed:
-            assert self._changed.wait_for(condition, timeout=20), "it never came to that"
+            assert self._changed.wait_for(condition, timeout=60), "it never came to that"
 
     def _run(self) -> None:
         while True:
@@ -236,7 +238,7 @@ def app_for(
 ) -> Any:
     """The ASGI app in front of `engine`."""
     timeline = lambda: {"traceEvents": []}  # noqa: E731
-    settings = from_mapping(ServerOptions, options)
+    settings = from_mapping(ServerOptions, {**PATIENT, **options})
     return create_app(engine, model or served_model(), settings, timeline, limits, fleet)
 
 
@@ -256,7 +258,7 @@ class Server:
         self.port: int = 80 if is_path else address[1]
         self.url = f"http://127.0.0.1:{self.port}"
         transport = httpx.HTTPTransport(uds=address) if is_path else None
-        self.client = httpx.Client(base_url=self.url, timeout=30, transport=transport)
+        self.client = httpx.Client(base_url=self.url, timeout=60, transport=transport)
         self.thread = threading.Thread(
             target=self.server.run, kwargs={"sockets": [self._socket]}, daemon=True
         )
@@ -277,7 +279,7 @@ class Server:
     def stop(self) -> None:
         self.client.close()
         self.server.should_exit = True
-        self.thread.join(timeout=20)
+        self.thread.join(timeout=60)
         assert not self.thread.is_alive()
 
 
@@ -364,16 +366,16 @@ class AsgiCall:
         self._gone.set()
 
     async def until(self, condition: Callable[[], object]) -> None:
-        """Let the loop turn until the condition holds; fails where that takes 20 s."""
+        """Let the loop turn until the condition holds; fails where that takes a minute."""
 
         async def turn() -> None:
             while not condition():
                 await asyncio.sleep(0)
 
-        await asyncio.wait_for(turn(), 20)
+        await asyncio.wait_for(turn(), 60)
 
     async def finished(self) -> None:
-        await asyncio.wait_for(self.task, 20)
+        await asyncio.wait_for(self.task, 60)
 
     async def _receive(self) -> dict[str, Any]:
         if self._requests:

@@ -6,12 +6,14 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import openai
 import pytest
 from openai import OpenAI
 
 from noria.core.outputs import FinishReason
 from noria.engine.messages import RequestRecord, StepRecord
+from support_held import held
 from support_serving import Serving, serving
 
 QUESTION = [{"role": "user", "content": "the quick brown fox"}]
@@ -157,12 +159,13 @@ def test_a_client_that_goes_away_frees_its_blocks_within_one_step(
     endings = Endings()
     server.engine.recorder.add_listener(endings)
     monkeypatch.setattr(server.engine, "cancel", watched)
-    stream = client.completions.create(
-        model="test", prompt="the", max_tokens=2000, stream=True, extra_body={"ignore_eos": True}
-    )
-    next(iter(stream))
-    stream.close()
-    assert endings.ended.wait(timeout=20)
+    with held(server.engine, (4, lambda asked: asked.num_cancelled >= 1)):  # one is under way then
+        stream = client.completions.create(
+            model="test", prompt="the", max_tokens=2000, stream=True, extra_body={"ignore_eos": True}
+        )
+        next(iter(stream))
+        stream.close()
+        assert endings.ended.wait(timeout=60)
     [record] = endings.records
     assert record.finish is FinishReason.ABORT
     before = cancelled_at[0]
@@ -173,11 +176,13 @@ def test_a_client_that_goes_away_frees_its_blocks_within_one_step(
     server.check_clean()
 
 
-def test_metrics_and_timeline_tell_what_was_served(server: Serving) -> None:
-    import httpx
-
-    metrics = httpx.get(f"{server.url}/metrics").text
+def test_metrics_and_timeline_tell_what_was_served(server: Serving, client: OpenAI) -> None:
+    client.completions.create(model="test", prompt="the", max_tokens=4, extra_body={"ignore_eos": True})
+    server.check_clean()
+    metrics = httpx.get(f"{server.url}/metrics", timeout=60).text
     assert "vllm:generation_tokens_total" in metrics
     assert 'vllm:num_requests_running{engine="0",model_name="test"} 0.0' in metrics
-    names = {event["name"] for event in httpx.get(f"{server.url}/debug/timeline").json()["traceEvents"]}
+    names = {
+        event["name"] for event in httpx.get(f"{server.url}/debug/timeline", timeout=60).json()["traceEvents"]
+    }
     assert "decode" in names

@@ -15,6 +15,7 @@ from noria.engine.messages import GenerateRequest
 from noria.sampling.params import SamplingParams
 from support_capacity import Waiter, logged_client
 from support_engine import engine_config
+from support_held import held
 
 
 def request(name: str, num_tokens: int = 30) -> GenerateRequest:
@@ -71,8 +72,9 @@ def test_news_of_one_listener_comes_in_one_call_a_step(tmp_path: Path) -> None:
         calls.append({delta.request_id for delta in deltas})
         waiter(deltas)
 
-    for name in ("a", "b"):
-        client.submit([request(name, 100)], sink).result()
-    waiter.wait()
+    with held(client, (1, lambda asked: asked.num_submitted >= 2)):  # both run at once
+        for name in ("a", "b"):
+            client.submit([request(name, 100)], sink).result()
+        waiter.wait()
     client.shutdown()
     assert {"a", "b"} in calls

@@ -12,6 +12,7 @@ from noria import LLM, ConfigError, ModelError, RequestError, SamplingParams
 from noria.config.operating_point import write_operating_point
 from noria.offline.bars import GenerationBar
 from support_config import operating_point
+from support_held import held
 from support_models import cached_checkpoint
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
@@ -172,7 +173,8 @@ def test_a_stop_string_ends_the_output_and_frees_the_sequence(llm: LLM) -> None:
 def test_an_output_that_a_stop_string_ended_is_in_the_records_as_stopped(llm: LLM) -> None:
     whole = generate(llm, "the dog")[0].outputs[0].text
     params = SamplingParams(temperature=0, max_tokens=200, ignore_eos=True, stop=whole[3:5])
-    [result] = generate(llm, "the dog", params)
+    with held(llm.client, (30, lambda asked: asked.num_cancelled >= 1)):
+        [result] = generate(llm, "the dog", params)
     record = llm.client.recorder.requests()[-1]
     assert record.request_id.startswith(result.request_id)
     assert record.finish.value == "stop"

@@ -11,6 +11,7 @@ import pytest
 
 from noria.server.dashboard import routes
 from support_browser import WatchedPage, browser, chromium_path
+from support_held import held
 from support_paced import VOCAB_SIZE, paced_engine
 from support_server import Server, served_model, serving
 
@@ -111,7 +112,7 @@ def test_preemption_and_waiting_are_shown(chromium: Any) -> None:
 
 
 def test_eight_texts_at_once_share_the_batch(chromium: Any, busy: Server) -> None:
-    with WatchedPage(chromium) as page:
+    with WatchedPage(chromium) as page, held(busy.engine, (1, lambda asked: asked.num_submitted >= 4)):
         page.open(busy.url)
         page.page.fill("#chat-max", "60")
         page.page.click("#chat-many")
@@ -122,7 +123,7 @@ def test_eight_texts_at_once_share_the_batch(chromium: Any, busy: Server) -> Non
 
 
 def test_stop_ends_the_answer_in_the_engine_too(chromium: Any, busy: Server) -> None:
-    with WatchedPage(chromium) as page:
+    with WatchedPage(chromium) as page, held(busy.engine, (5, lambda asked: asked.num_cancelled >= 1)):
         page.open(busy.url)
         ask(page, "turn", max_tokens=900)
         page.wait_for_kinds("decode")
@@ -205,10 +206,10 @@ def test_without_plotly_the_page_says_what_to_install_and_draws_the_batch(
 
 
 def test_a_row_pointed_at_says_what_it_is_and_marks_its_blocks(chromium: Any, busy: Server) -> None:
-    with WatchedPage(chromium) as page:
+    with WatchedPage(chromium) as page, held(busy.engine, (30, lambda asked: asked.num_cancelled >= 1)):
         page.open(busy.url)
         ask(page, "turn", max_tokens=200)
-        page.wait_for_kinds("decode")
+        page.wait_until("document.getElementById('timeline').dataset.columns === '30'")
         page.page.hover("#timeline", position={"x": 42, "y": 8})
         page.page.wait_for_selector("#tip:has-text('sequence #1')")
         page.page.click("#chat-stop")

@@ -15,6 +15,7 @@ from noria.engine.messages import EngineStats, RequestRecord
 from noria.server.engine_metrics import EngineMetrics
 from noria.server.histogram import Histogram, token_counts
 from support_engine import EOS, engine_config, loop_factory
+from support_held import held
 from support_ledger_runner import LedgerRunner
 from support_server import AsgiCall, FakeEngine, Server, app_for, served_model, serving, serving_app
 
@@ -253,13 +254,19 @@ def test_an_end_by_a_stop_string_counts_as_a_stop_while_another_stream_runs() ->
     engine = real_engine(num_blocks=1024)
     model = served_model(vocab_size=50, max_model_len=4096)
     endless = {"prompt": [7], "max_tokens": 4000, "ignore_eos": True, "stream": True}
+    holds = (
+        (3, lambda asked: asked.num_submitted >= 4),
+        (30, lambda asked: asked.num_cancelled >= 3),  # by then their texts have the stop string
+        (3, lambda asked: asked.num_cancelled >= 4),  # the endless one
+    )
     with serving(engine, model=model) as server:
         text = server.complete(prompt=[5, 6], max_tokens=30, ignore_eos=True).json()["choices"][0]["text"]
-        with server.client.stream("POST", "/v1/completions", json=endless) as other:
-            next(other.iter_lines())
-            server.complete(prompt=[5, 6], max_tokens=200, ignore_eos=True, stop=text[3:6], n=3)
-        while len(engine.recorder.requests()) < 5:
-            server.get("/health")
+        with held(engine, *holds):
+            with server.client.stream("POST", "/v1/completions", json=endless) as other:
+                next(other.iter_lines())
+                server.complete(prompt=[5, 6], max_tokens=200, ignore_eos=True, stop=text[3:6], n=3)
+            while len(engine.recorder.requests()) < 5:
+                server.get("/health")
         assert finished_reasons(scrape(server)) == {"stop": 3, "length": 1, "abort": 1, "error": 0}
 
 
@@ -279,7 +286,7 @@ def test_gauges_fall_to_zero_after_aborts() -> None:
             AsgiCall(app, "/v1/completions", {"prompt": [5, i], "max_tokens": 200, "ignore_eos": True})
             for i in range(20)
         ]
-        await calls[0].until(lambda: engine.stats().num_running > 0)
+        await calls[0].until(lambda: engine.stats().num_running > 0 and asked.num_submitted == 20)
         for call in calls:
             call.leave()
         for call in calls:
@@ -287,13 +294,16 @@ def test_gauges_fall_to_zero_after_aborts() -> None:
         await calls[0].until(lambda: not (engine.stats().num_running or engine.stats().num_waiting))
         await calls[0].until(lambda: len(engine.recorder.requests()) == 20)
 
-    asyncio.run(scenario())
+    with held(
+        engine, (1, lambda asked: asked.num_submitted >= 20), (1, lambda asked: asked.num_cancelled >= 20)
+    ) as asked:
+        asyncio.run(scenario())
     with serving_app(app, engine) as server:
         seen = scrape(server)
     assert seen("num_requests_running") == seen("num_requests_waiting") == 0
     assert seen("kv_cache_usage_perc") == 0
     ended = [r.finish for r in engine.recorder.requests()]
-    assert seen("request_success_total", finished_reason="abort") == ended.count(FinishReason.ABORT) > 0
+    assert seen("request_success_total", finished_reason="abort") == ended.count(FinishReason.ABORT) == 20
     assert seen("e2e_request_latency_seconds_count") == 20
 
 

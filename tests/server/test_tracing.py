@@ -22,6 +22,7 @@ from noria.config.errors import ConfigError
 from noria.server import exporting
 from noria.server.quiet_export import QuietExporter
 from noria.server.tracing import Tracing
+from support_held import held
 from support_paced import VOCAB_SIZE, paced_engine
 from support_server import FakeEngine, Server, served_model, serving
 
@@ -151,7 +152,8 @@ def test_only_the_latest_names_where_they_are_asked_for(
 
 def test_an_answer_that_ends_by_a_stop_string_is_told_as_a_stop(traced: Server, spans: Spans) -> None:
     text = traced.complete(prompt=[5, 6], max_tokens=30).json()["choices"][0]["text"]
-    traced.complete(prompt=[5, 6], max_tokens=200, stop=text[3:6])
+    with held(traced.engine, (30, lambda asked: asked.num_cancelled >= 1)):
+        traced.complete(prompt=[5, 6], max_tokens=200, stop=text[3:6])
     assert spans.wait(traced, 2)[1].attributes["gen_ai.response.finish_reasons"] == ("stop",)
 
 
@@ -174,8 +176,10 @@ def test_other_routes_have_none(traced: Server, spans: Spans) -> None:
 
 def test_a_client_that_leaves_ends_its_span(traced: Server, spans: Spans) -> None:
     endless = {"prompt": [7], "max_tokens": 250, "ignore_eos": True, "stream": True}
-    with traced.client.stream("POST", "/v1/completions", json=endless) as response:
-        next(response.iter_lines())
+    with held(traced.engine, (3, lambda asked: asked.num_cancelled >= 1)):
+        with traced.client.stream("POST", "/v1/completions", json=endless) as response:
+            next(response.iter_lines())
+        spans.wait(traced)
     (span,) = spans.wait(traced)
     assert span.attributes["gen_ai.response.finish_reasons"] == ("abort",)
 
