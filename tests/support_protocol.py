@@ -41,6 +41,20 @@ class Wire(asyncio.Transport):
         pass
 
 
+class HandClock:
+    """The running loop's time, which passes when the test says so."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._now_s = loop.time()
+        loop.time = lambda: self._now_s  # type: ignore[method-assign]
+
+    async def advance(self, seconds: float) -> None:
+        """And let the loop do what is due."""
+        self._now_s += seconds
+        await turns()
+
+
 class Connection:
     """On the running loop. keep_alive_s: for how long an idle one stays open."""
 
@@ -68,7 +82,7 @@ class Connection:
             while not condition():
                 await asyncio.sleep(0)
 
-        await asyncio.wait_for(turn(), 20)
+        await asyncio.wait_for(turn(), 60)
 
 
 async def turns(count: int = 5) -> None:

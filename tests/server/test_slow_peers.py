@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from noria.config.parse import from_mapping
@@ -20,7 +19,9 @@ from noria.config.serving import ServerOptions
 from noria.core.outputs import Delta
 from noria.server.bridge import Inbox
 from noria.server.sockets import bind, release
-from support_server import FakeEngine, Server, says, served_model, serving
+from support_processes import until
+from support_protocol import Connection, HandClock
+from support_server import FakeEngine, Server, app_for, says, served_model, serving
 
 ENDLESS = says("again and again ", ends=False)
 LONG_MODEL = served_model(max_model_len=100_000)
@@ -43,7 +44,7 @@ def connect(server: Server, content: bytes = b"") -> socket.socket:
     address = server._socket.getsockname()
     family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
     client = socket.socket(family, socket.SOCK_STREAM)
-    client.settimeout(20)
+    client.settimeout(60)
     client.connect(address)
     client.sendall(content)
     return client
@@ -63,14 +64,6 @@ def read_all(client: socket.socket) -> bytes:
     except ConnectionResetError:
         pass
     return b"".join(parts)
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Fails where it takes 20 s."""
-    deadline_s = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline_s, "it never came to that"
-        time.sleep(0.001)
 
 
 # Readers
@@ -119,6 +112,12 @@ def test_a_reader_that_comes_back_before_its_limit_gets_everything(tmp_path: Pat
         assert engine.cancelled == []
 
 
+def is_whole(answer: bytes) -> bool:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    stated = re.search(rb"content-length: (\d+)", head)
+    return body.endswith(b"0\r\n\r\n") if stated is None else len(body) == int(stated[1])
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_answer_of_which_nothing_is_read_for_too_long_is_cut(tmp_path: Path, stream: bool) -> None:
     engine = FakeEngine(ENDLESS)
@@ -128,7 +127,7 @@ def test_an_answer_of_which_nothing_is_read_for_too_long_is_cut(tmp_path: Path, 
         engine.wait_for(lambda: engine.submitted)
         server_state = server.server.server_state
         until(lambda: not server_state.connections)  # it goes without our reading or leaving
-        assert not read_all(slow).endswith(b"0\r\n\r\n" if stream else b"}")
+        assert not is_whole(read_all(slow))
         engine.wait_for(lambda: not engine.is_busy or engine.cancelled)
 
 
@@ -150,98 +149,141 @@ def test_the_bound_of_an_inbox_counts_tokens_that_nobody_has_taken() -> None:
     assert asyncio.run(scenario()) == ["too many"]
 
 
-# Senders
+# Senders, on connections and by a clock in the test's hand: whoever sends here is as quick as it means to be.
+
+LIMIT_S = 0.3  # of a head, and of a body
+JUST_S = 0.01
 
 
-@pytest.fixture(scope="module")
-def hasty() -> Iterator[Server]:
-    engine = FakeEngine(ENDLESS, is_auto=False)
-    with serving(engine, request_head_timeout=0.3, request_body_timeout=0.3) as server:
-        yield server
+class Scene:
+    """A server's connections. The engine steps when it is told to."""
+
+    def __init__(self) -> None:
+        self.clock = HandClock()
+        self.engine = FakeEngine(ENDLESS, is_auto=False)
+        limits = {"request_head_timeout": LIMIT_S, "request_body_timeout": LIMIT_S}
+        self.app = app_for(self.engine, **limits)
+        self.connections: list[Connection] = []
+
+    def connect(self, content: bytes = b"") -> Connection:
+        made = Connection(self.app)
+        self.connections.append(made)
+        if content:
+            made.receive(content)
+        return made
+
+    async def ended(self, connection: Connection) -> bytes:
+        """What was answered on one that is closed when the limit is over, and no earlier."""
+        await self.clock.advance(LIMIT_S - JUST_S)
+        assert not connection.wire.is_closing()
+        for _ in range(5):  # some bytes of a body have earned as many ms
+            await self.clock.advance(JUST_S)
+        await connection.until(connection.wire.is_closing)
+        return connection.wire.written
 
 
-def let_time_pass(server: Server) -> None:
-    """For longer than heads get."""
-    for _ in range(2):
-        with closing(connect(server)) as silent:
-            assert silent.recv(1) == b""
+def play(scenario: Callable[[Scene], Awaitable[None]]) -> None:
+    async def scene() -> None:
+        made = Scene()
+        await scenario(made)
+        for connection in made.connections:
+            connection.lose()
+
+    asyncio.run(scene())
 
 
-def test_a_connection_that_says_nothing_is_closed_without_a_word(hasty: Server) -> None:
-    with closing(connect(hasty)) as silent:
-        assert read_all(silent) == b""
+def test_a_connection_that_says_nothing_is_closed_without_a_word() -> None:
+    async def scenario(scene: Scene) -> None:
+        assert await scene.ended(scene.connect()) == b""
+
+    play(scenario)
 
 
 @pytest.mark.parametrize("start", [b"P", b"POST /v1/comp", HEAD, HEAD + b"Content-Length: 10"])
-def test_half_a_head_is_answered_408(hasty: Server, start: bytes) -> None:
-    with closing(connect(hasty, start)) as slow:
-        head, _, body = read_all(slow).partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
-    error = json.loads(body)["error"]
-    assert (error["type"], error["code"]) == ("RequestTimeoutError", 408)
-    assert error["message"] == "The request's headers did not come within 0.3 s."
+def test_half_a_head_is_answered_408(start: bytes) -> None:
+    async def scenario(scene: Scene) -> None:
+        head, _, body = (await scene.ended(scene.connect(start))).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+        error = json.loads(body)["error"]
+        assert (error["type"], error["code"]) == ("RequestTimeoutError", 408)
+        assert error["message"] == "The request's headers did not come within 0.3 s."
+
+    play(scenario)
 
 
 @pytest.mark.parametrize("path", [b"/v1/completions", b"/v1/messages", b"/nowhere", b"/health"])
-def test_half_a_body_is_answered_and_the_connection_ends(hasty: Server, path: bytes) -> None:
+def test_half_a_body_is_answered_and_the_connection_ends(path: bytes) -> None:
     start = HEAD.replace(b"/v1/completions", path) + b'Content-Length: 100\r\n\r\n{"prompt": '
-    with closing(connect(hasty, start)) as slow:
-        head, _, body = read_all(slow).partition(b"\r\n\r\n")
-    if path.startswith(b"/v1"):
-        assert head.startswith(b"HTTP/1.1 408 ")
-        kind = "timeout_error" if path == b"/v1/messages" else "RequestTimeoutError"
-        assert json.loads(body)["error"]["type"] == kind
-    else:
-        assert head.split()[1] in (b"404", b"405")
-    until(lambda: hasty.app.state.switchboard.gate.num_inside == 0)
+
+    async def scenario(scene: Scene) -> None:
+        connection = scene.connect(start)
+        is_route = path.startswith(b"/v1")
+        await connection.until(lambda: is_route or connection.wire.written)
+        head, _, body = (await scene.ended(connection)).partition(b"\r\n\r\n")
+        if is_route:
+            assert head.startswith(b"HTTP/1.1 408 ")
+            kind = "timeout_error" if path == b"/v1/messages" else "RequestTimeoutError"
+            assert json.loads(body)["error"]["type"] == kind
+        else:
+            assert head.split()[1] in (b"404", b"405")
+        await connection.until(lambda: scene.app.state.switchboard.gate.num_inside == 0)
+
+    play(scenario)
 
 
-@pytest.mark.parametrize("drip", [b"\r\n", b"X"])
-def test_drops_do_not_keep_a_connection(hasty: Server, drip: bytes) -> None:
-    start = b"" if drip == b"\r\n" else HEAD + b"X-Long: "
-    with closing(connect(hasty, start)) as slow:
-        slow.settimeout(0.02)
-        ends = False
-        while not ends:
-            try:
-                slow.sendall(drip)
-                ends = slow.recv(1) is not None
-            except TimeoutError:
-                continue
-            except (BrokenPipeError, ConnectionResetError):
-                ends = True
+@pytest.mark.parametrize(
+    ("start", "drip"),
+    [(b"", b"\r\n"), (HEAD + b"X-Long: ", b"X"), (HEAD + b"Content-Length: 1000\r\n\r\n", b"X")],
+)
+def test_drops_do_not_keep_a_connection(start: bytes, drip: bytes) -> None:
+    async def scenario(scene: Scene) -> None:
+        slow = scene.connect(start)
+        for _ in range(9):
+            slow.receive(drip)
+            await scene.clock.advance(LIMIT_S / 10)
+            assert not slow.wire.is_closing()
+        for _ in range(5):  # of a body, what came has earned some 10 ms
+            await scene.clock.advance(LIMIT_S / 10)
+        await slow.until(slow.wire.is_closing)
+
+    play(scenario)
 
 
-def test_drops_of_a_body_do_not_keep_a_connection_and_a_steady_flow_does(hasty: Server) -> None:
+def test_a_steady_flow_of_a_body_keeps_its_connection() -> None:
     body = json.dumps({"prompt": "a", "max_tokens": 1, "metadata": {"a": "x" * 8000}}).encode()
-    with closing(connect(hasty, HEAD + b"Content-Length: %d\r\n\r\n" % len(body))) as steady:
-        middle = len(body) - 100
-        steady.sendall(body[:middle])
-        let_time_pass(hasty)
-        steady.sendall(body[middle:])
-        hasty.engine.wait_for(lambda: hasty.engine.is_busy)
-        hasty.engine.step()
-        assert steady.recv(100).startswith(b"HTTP/1.1 200 OK\r\n")
+
+    async def scenario(scene: Scene) -> None:
+        steady = scene.connect(HEAD + b"Content-Length: %d\r\n\r\n" % len(body))
+        steady.receive(body[:-100])
+        for _ in range(7):
+            await scene.clock.advance(1.0)
+        steady.receive(body[-100:])
+        await steady.until(lambda: scene.engine.is_busy)
+        scene.engine.step()
+        await steady.until(lambda: steady.wire.written)
+        assert steady.wire.written.startswith(b"HTTP/1.1 200 OK\r\n")
+
+    play(scenario)
 
 
-def test_streams_and_idle_connections_are_let_be(hasty: Server) -> None:
-    engine = hasty.engine
-    with (
-        httpx.Client(base_url=hasty.url, timeout=20) as idle,
-        closing(connect(hasty, request(max_tokens=3, stream=True))) as streaming,
-    ):
-        assert idle.get("/health").status_code == 200
-        [kept] = idle._transport._pool.connections
-        engine.wait_for(lambda: engine.is_busy)
-        streaming.sendall(b"POST /v1/comp")  # of the next request, before this one is answered
-        let_time_pass(hasty)
+def test_streams_and_idle_connections_are_let_be() -> None:
+    asked = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"
+
+    async def scenario(scene: Scene) -> None:
+        idle = scene.connect(asked)
+        await idle.until(lambda: idle.wire.written)
+        streaming = scene.connect(request(max_tokens=3, stream=True))
+        await streaming.until(lambda: scene.engine.is_busy)
+        streaming.receive(b"POST /v1/comp")  # of the next request, before this one is answered
         for _ in range(3):
-            engine.step()
-        said = b""
-        while not said.endswith(b"0\r\n\r\n"):
-            said += streaming.recv(65536)
-        assert b"data: [DONE]" in said
-        assert b"408" not in said
-        assert kept.is_available()
-        assert not kept.has_expired()
-        assert idle.get("/health").status_code == 200
+            await scene.clock.advance(LIMIT_S)
+        for _ in range(3):
+            scene.engine.step()
+        await streaming.until(lambda: streaming.wire.written.endswith(b"0\r\n\r\n"))
+        assert b"data: [DONE]" in streaming.wire.written
+        assert b"408" not in streaming.wire.written
+        assert not idle.wire.is_closing()
+        idle.receive(asked)
+        await idle.until(lambda: idle.wire.written.count(b"HTTP/1.1 200 OK") == 2)
+
+    play(scenario)
