@@ -130,7 +130,7 @@ def test_ten_times_more_come_than_can_be_served(
         return reply.status_code, took_s, ids
 
     with (
-        httpx.Client(base_url=server.url, timeout=60, limits=httpx.Limits(max_connections=None)) as client,
+        httpx.Client(base_url=server.url, timeout=200, limits=httpx.Limits(max_connections=None)) as client,
         ThreadPoolExecutor(num_requests) as threads,
         beside_a_good_stream(server, undisturbed),
     ):

@@ -41,7 +41,7 @@ class WatchedPage:
 
     def __init__(self, opened: Any, **settings: Any) -> None:
         self.page = opened.new_page(**settings)
-        self.page.set_default_timeout(20_000)
+        self.page.set_default_timeout(60_000)
         self.complaints: list[str] = []
         self.urls: list[str] = []
         self.page.on("console", lambda message: self._note(message.type, message.text))
@@ -59,7 +59,7 @@ class WatchedPage:
         """Wait until a JavaScript expression is true. (Looked at from outside: the page's own policy lets no text
         be run as a script, which is how playwright would wait.)
         """
-        for _ in range(400):
+        for _ in range(1200):
             if self.page.evaluate(expression):
                 return
             self.page.wait_for_timeout(50)

@@ -52,7 +52,7 @@ class HostedEngine:
     def stop(self) -> None:
         """An orderly end."""
         send_order(self._order_writer, Order.QUIT)
-        self._thread.join(timeout=20)
+        self._thread.join(timeout=60)
         assert not self._thread.is_alive()
         self.engine.shutdown()
         self.host.close()
@@ -75,7 +75,7 @@ class Inbox:
     async def ended(self, *request_ids: str) -> None:
         """All of them have had their last delta."""
         while not set(request_ids) <= {delta.request_id for delta in self.deltas if delta.finish is not None}:
-            await asyncio.wait_for(self._changed.wait(), timeout=20)
+            await asyncio.wait_for(self._changed.wait(), timeout=60)
             self._changed.clear()
 
     def output(self, request_id: str) -> list[int]:
@@ -98,8 +98,8 @@ async def hosted(
             page.api_starts(slot)
             clients.append(RemoteClient(page, slot, directory))
         for client in clients:
-            assert await asyncio.wait_for(client.facts(), timeout=20) == FACTS
-            await asyncio.wait_for(client.linked(), timeout=20)
+            assert await asyncio.wait_for(client.facts(), timeout=60) == FACTS
+            await asyncio.wait_for(client.linked(), timeout=60)
         try:
             yield engine, clients, directory
         finally:
@@ -111,7 +111,7 @@ async def hosted(
 async def until(condition: object) -> None:
     """Wait for what another thread or the loop brings about."""
     assert callable(condition)
-    for _ in range(2000):
+    for _ in range(6000):
         if condition():
             return
         await asyncio.sleep(0.01)

@@ -56,7 +56,7 @@ def test_what_a_killed_server_left_behind_goes_at_the_next_start_once_all_its_pr
 ) -> None:
     environment = {**os.environ, "TMPDIR": str(temporary)}
     killed = subprocess.Popen([sys.executable, "-c", KILLED], env=environment, start_new_session=True)
-    assert killed.wait(30) == -signal.SIGKILL
+    assert killed.wait(60) == -signal.SIGKILL
     [left] = temporary.iterdir()
     with run_directory():
         assert left.is_dir()  # its other process may still use it

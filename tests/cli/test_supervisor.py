@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import support_supervised
+from support_processes import until
 
 
 class Supervised:
@@ -46,7 +46,7 @@ class Supervised:
         return True
 
     def exit_code(self) -> int:
-        return self.process.wait(timeout=30)
+        return self.process.wait(timeout=60)
 
     def logged(self, words: str) -> None:
         """Wait until the log has a line with these words."""
@@ -182,7 +182,4 @@ def test_nothing_outlives_a_supervisor_that_is_killed() -> None:
     with supervised() as server:
         server.started("engine", "api")
         server.process.kill()
-        deadline_s = time.monotonic() + 20
-        while any(map(server.is_there, server.pids)) and time.monotonic() < deadline_s:
-            time.sleep(0.01)
-        assert not any(map(server.is_there, server.pids))
+        until(lambda: not any(map(server.is_there, server.pids)))

@@ -18,9 +18,14 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from support_models import write_checkpoint
+
 ENVIRONMENT = {**os.environ, "PYTHONUNBUFFERED": "1"}
-SMALL = ["--max-model-len", "2048", "--num-gpu-blocks-override", "256", "--served-model-name", "tiny"]
-LONG = {"model": "tiny", "prompt": "the fox", "max_tokens": 2000, "ignore_eos": True, "stream": True}
+# As long as no test waits: what is to be there while something else happens must not end by itself.
+LENGTH = 131_072
+SMALL = ["--max-model-len", LENGTH, "--num-gpu-blocks-override", LENGTH // 16, "--block-size", 16]
+SMALL += ["--served-model-name", "tiny", "--max-unread-tokens", LENGTH]
+LONG = {"model": "tiny", "prompt": "the fox", "max_tokens": 100_000, "ignore_eos": True, "stream": True}
 _DEADLINE_S = 60.0
 
 
@@ -64,10 +69,10 @@ class Server:
     """`noria serve --api-server-count 2`."""
 
     def __init__(self, model: Path) -> None:
-        command = [sys.executable, "-m", "noria", "serve", str(model), "--port", "0", *SMALL]
+        command = [sys.executable, "-m", "noria", "serve", str(model), "--port", "0", *map(str, SMALL)]
         command += ["--api-server-count", "2"]
         self._child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
-        self._watchdog = threading.Timer(180, self._child.kill)  # so that a silent server ends the test
+        self._watchdog = threading.Timer(900, self._child.kill)  # so that a silent server ends the test
         self._watchdog.start()
         self.lines: list[str] = []
         assert self._child.stderr is not None
@@ -109,7 +114,7 @@ class Server:
         try:
             self._child.send_signal(signal.SIGTERM)
             meanwhile()
-            return self._child.wait(timeout=60)
+            return self._child.wait(timeout=120)
         finally:
             self._watchdog.cancel()
             self._child.kill()
@@ -117,8 +122,16 @@ class Server:
 
 
 @pytest.fixture(scope="module")
-def server(tiny_model: Path) -> Iterator[Server]:
-    server = Server(tiny_model)
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small Llama with random weights that takes long texts."""
+    directory = tmp_path_factory.mktemp("long")
+    write_checkpoint(directory, "llama", max_position_embeddings=LENGTH)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def server(model: Path) -> Iterator[Server]:
+    server = Server(model)
     yield server
     assert server.stop() == 0, "".join(server.lines)
 
@@ -136,6 +149,7 @@ def eventually(condition: Callable[[], bool]) -> None:
     deadline_s = time.monotonic() + _DEADLINE_S
     while not condition():
         assert time.monotonic() < deadline_s, "it never came to that"
+        time.sleep(0.01)
 
 
 def test_a_stream_of_one_process_is_counted_and_ended_through_the_other(
@@ -144,7 +158,8 @@ def test_a_stream_of_one_process_is_counted_and_ended_through_the_other(
     first, second = both
     stream = first.open("/v1/completions", LONG, x_request_id="mine")
     assert stream.readline().startswith(b"data: {")
-    assert second.json("/load") == {"server_load": 1}
+    # One that is silent for two seconds is not counted.
+    eventually(lambda: second.json("/load") == {"server_load": 1})
     assert second.json("/abort_requests", {"request_ids": ["mine"]}) == {
         "cancelled_request_ids": ["cmpl-mine"]
     }
@@ -197,8 +212,8 @@ def test_what_is_counted_outlives_a_process_and_is_the_same_everywhere(server: S
         connection.close()
 
 
-def test_a_stream_of_each_process_ends_in_its_own_time_while_the_server_drains(tiny_model: Path) -> None:
-    server = Server(tiny_model)
+def test_a_stream_of_each_process_ends_in_its_own_time_while_the_server_drains(model: Path) -> None:
+    server = Server(model)
     texts: list[str] = []
     streams: list[http.client.HTTPResponse] = []
     try:

@@ -14,6 +14,8 @@ from support_processes import Processes, processes, until
 from support_rules import rules_installed
 
 PROMPT = "The water wheel"
+# Rules that answer have to in that time, too.
+FLAGS = ("--backend", "torch", "--api-server-count", 2, "--rule-time-limit-s", 5)
 
 
 @pytest.fixture(scope="module")
@@ -21,9 +23,7 @@ def server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     directory = tmp_path_factory.mktemp("rules")
     with (
         rules_installed(directory / "packages"),
-        processes(
-            directory / "log.txt", tiny_model, "--backend", "torch", "--api-server-count", 2
-        ) as running,
+        processes(directory / "log.txt", tiny_model, *FLAGS) as running,
     ):
         yield running.ready()
 

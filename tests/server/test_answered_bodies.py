@@ -49,7 +49,7 @@ def test_an_endless_body_is_answered_and_ends_with_its_connection(
     guarded: Server, path: str, headers: tuple[str, ...], status: int
 ) -> None:
     piece = chunk(MAX_BODY // 10)
-    with socket.create_connection(("127.0.0.1", guarded.port), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", guarded.port), timeout=60) as connection:
         # Not yet all that is taken in: whoever reads now reads the answer.
         connection.sendall(head(path, *headers) + piece * 12)
         assert connection.recv(4096).startswith(b"HTTP/1.1 %d " % status)
@@ -70,7 +70,7 @@ def test_a_client_that_reads_when_it_has_sent_all_of_a_body_goes_on_with_its_con
     framing, body = (
         (CHUNKED, chunk(size) + b"0\r\n\r\n") if is_chunked else (f"Content-Length: {size}", b"x" * size)
     )
-    with socket.create_connection(("127.0.0.1", guarded.port), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", guarded.port), timeout=60) as connection:
         connection.sendall(head("/v1/completions", framing, *headers) + body)
         connection.sendall(LAST)
         answers = until_closed(connection)
@@ -80,7 +80,7 @@ def test_a_client_that_reads_when_it_has_sent_all_of_a_body_goes_on_with_its_con
 
 def test_each_body_of_a_connection_is_counted_by_itself(guarded: Server) -> None:
     request = head("/v1/completions", f"Content-Length: {MAX_BODY}") + b"x" * MAX_BODY
-    with socket.create_connection(("127.0.0.1", guarded.port), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", guarded.port), timeout=60) as connection:
         for _ in range(4):
             connection.sendall(request)
         connection.sendall(LAST)

@@ -106,7 +106,7 @@ def test_a_server_follows_its_file(file: Path) -> None:
     with serving(FakeEngine(), limits, api_key=("first",), api_keys_file=str(file)) as server:
         assert _complete(server, "sk-carol") == 401
         _write(file, {"carol": "sk-carol"})
-        deadline_s = time.monotonic() + 20
+        deadline_s = time.monotonic() + 60
         while _complete(server, "sk-carol") == 401:
             assert time.monotonic() < deadline_s, "the new key is not known"
         assert _complete(server, "sk-bob") == 401

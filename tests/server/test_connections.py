@@ -86,7 +86,7 @@ def https_client(port: int, certificates: Path, with_certificate: bool = False) 
     context = ssl.create_default_context(cafile=str(certificates / "server.pem"))
     if with_certificate:
         context.load_cert_chain(certificates / "server.pem", certificates / "server.key")
-    with httpx.Client(base_url=f"https://127.0.0.1:{port}", verify=context) as client:
+    with httpx.Client(base_url=f"https://127.0.0.1:{port}", verify=context, timeout=60) as client:
         yield client
 
 
@@ -103,7 +103,7 @@ def test_https_is_spoken_with_a_certificate(certificates: Path, key: str, passwo
             answer = client.post("/v1/completions", json={"prompt": "a", "stream": True})
             assert answer.text.endswith("data: [DONE]\n\n")
         with pytest.raises(httpx.TransportError):
-            httpx.get(f"http://127.0.0.1:{server.port}/health")
+            httpx.get(f"http://127.0.0.1:{server.port}/health", timeout=60)
 
 
 def test_clients_must_show_a_certificate_where_authorities_are_named(certificates: Path) -> None:

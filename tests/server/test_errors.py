@@ -137,7 +137,7 @@ def test_headers_are_bounded() -> None:
     with serving(FakeEngine(), Limits(max_headers=20, max_header_bytes=5000)) as server:
         for headers in ([f"X-{i}: 1" for i in range(30)], ["X-Long: " + "x" * 6000]):
             lines = "".join(f"{header}\r\n" for header in headers)
-            with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
+            with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
                 connection.sendall(f"GET /version HTTP/1.1\r\n{lines}\r\n".encode())
                 received = b"".join(iter(lambda: connection.recv(4096), b""))
             assert received.startswith(b"HTTP/1.1 400 ")
@@ -147,7 +147,7 @@ def test_headers_are_bounded() -> None:
 @pytest.mark.parametrize("head", [b"GET /", b"GET /version HTTP/1.1\r\nX: ", b"GET /version HTTP/1.1\r\nX"])
 def test_a_head_that_never_ends_is_refused_once_it_is_too_long(head: bytes) -> None:
     with serving(FakeEngine(), Limits(max_header_bytes=50_000)) as server:
-        with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
             connection.sendall(head)
             connection.setblocking(True)
             sent = 0

@@ -33,7 +33,7 @@ class Child:
         )
         assert self.process.stdout is not None
         port = self.process.stdout.readline().strip()
-        self.client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30)
+        self.client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60)
 
     def step(self, count: int) -> None:
         assert self.process.stdin is not None
@@ -56,7 +56,7 @@ class Child:
             yield lines
 
     def exit_code(self) -> int:
-        return self.process.wait(timeout=30)
+        return self.process.wait(timeout=60)
 
 
 @contextlib.contextmanager
@@ -72,7 +72,7 @@ def child(shutdown_timeout_s: float) -> Iterator[Child]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_lets_streams_end_and_turns_newcomers_away(number: signal.Signals) -> None:
-    with child(30) as server, server.streaming() as lines:
+    with child(1000) as server, server.streaming() as lines:
         server.signal(number)
         refused = server.client.post("/v1/completions", json=STREAM)
         assert refused.status_code == 503

@@ -36,7 +36,8 @@ def test_models_are_listed_under_every_name(server: Server) -> None:
     assert server.get("/v1/models/wheel").json() == server.get("/v1/models").json()["data"][0]
 
 
-def test_the_timeline_is_made_when_it_is_asked_for() -> None:
+def test_the_timeline_is_made_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("noria.server.system_routes._FRESH_S", 1000.0)
     engine = FakeEngine()
     made_on: list[str] = []
 
@@ -51,7 +52,7 @@ def test_the_timeline_is_made_when_it_is_asked_for() -> None:
         with ThreadPoolExecutor(8) as threads:
             answers = list(threads.map(lambda _: server.get("/debug/timeline").content, range(40)))
         assert len(set(answers)) == 1
-        assert len(made_on) < 10  # once in a second, however often it is asked for
+        assert len(made_on) == 1  # once in so many seconds, however often it is asked for
 
 
 def sent_behind_head(server: Server, path: str) -> bytes:
@@ -90,7 +91,7 @@ def test_the_version_is_that_of_the_code_that_runs(server: Server) -> None:
              "/v1/models/wheel", "/v1/models/none", "/debug/timeline"]
 )  # fmt: skip
 def test_head_says_what_get_says_without_its_content(server: Server, path: str) -> None:
-    with httpx.Client(base_url=server.url) as client:
+    with httpx.Client(base_url=server.url, timeout=60) as client:
         head, whole = client.head(path), client.get(path)
     assert (head.status_code, head.headers["content-type"] if whole.content else None) == (
         whole.status_code,
@@ -146,7 +147,7 @@ class WatchedTokenizer:
     def encode_chat(self, *arguments: Any) -> list[int]:
         self.threads.append(threading.current_thread().name)
         self.templates_at_work.release()
-        assert self.may_go_on.wait(20)
+        assert self.may_go_on.wait(60)
         return tokenizer().encode_chat(*arguments)
 
 
@@ -194,12 +195,12 @@ def test_templates_that_take_for_ever_keep_no_others_from_being_served() -> None
 def test_a_chat_that_waits_for_others_is_not_blamed_for_it() -> None:
     watched = WatchedTokenizer()
     watched.may_go_on.clear()
-    limits = Limits(template_timeout_s=20, thread_wait_s=0.05)
+    limits = Limits(template_timeout_s=1000, thread_wait_s=0.05)
     with serving(FakeEngine(), limits, served_model(tokenizer=watched)) as server:
         with ThreadPoolExecutor(2) as clients:
             busy = [clients.submit(server.chat) for _ in range(2)]
             for _ in busy:
-                assert watched.templates_at_work.acquire(timeout=20)
+                assert watched.templates_at_work.acquire(timeout=60)
             refused = server.chat()
             watched.may_go_on.set()
         assert [answer.result().status_code for answer in busy] == [200, 200]
