@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,9 @@ from benchmarks.accuracy.figures import figures, highest_rate, margin
 from benchmarks.accuracy.foretelling import Foreteller, foreteller
 from benchmarks.accuracy.loads import SETTINGS, WORKLOADS, Held, play_of
 from benchmarks.accuracy.measured import load
+from noria.bench.play import Play
 from noria.capacity.foretold import foretold
+from noria.capacity.workers import Workers
 
 _HINDSIGHT_RUNS = 9
 _LIMIT_SHARE = 0.74  # of capacity: limits are what is foretold there, times:
@@ -85,11 +87,12 @@ class Highest:
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """points: each measured load. highest: by workload and setting. regrets: by workload, what the setting that the
-    simulation prefers loses against the better one."""
+    simulation prefers loses against the better one; also of one that knows the machine's speed."""
 
     points: tuple[Judged, ...]
     highest: tuple[Highest, ...]
     regrets: dict[str, float]
+    regrets_in_hindsight: dict[str, float]
 
 
 def judge(directory: Path, points: Sequence[Held], num_runs: int, console: Console) -> Verdict:
@@ -108,7 +111,9 @@ def judge(directory: Path, points: Sequence[Held], num_runs: int, console: Conso
         )
     highest = [found for name in WORKLOADS if (found := highest_of(judged, name))]
     flat = tuple(one for several in highest for one in several)
-    return Verdict(tuple(judged), flat, {several[0].workload: regret(several) for several in highest})
+    by_forecast = {several[0].workload: regret(several, lambda one: one.simulated) for several in highest}
+    later = {several[0].workload: regret(several, lambda one: one.in_hindsight) for several in highest}
+    return Verdict(tuple(judged), flat, by_forecast, later)
 
 
 def _judged(by: Foreteller, held: Held, directory: Path, num_runs: int) -> Judged:
@@ -116,15 +121,11 @@ def _judged(by: Foreteller, held: Held, directory: Path, num_runs: int) -> Judge
     assert measured.rate is not None and measured.seconds is not None
     play = play_of(held.workload, measured.rate, measured.seconds)
     drift = by.drift(measured.origin_s)
-    start_s, simulated_s = time.perf_counter(), 0.0
-    runs = []
-    for seed in range(1, num_runs + 1):  # 0 is the likeliest model: others may be the true one as well
-        outcomes = by.outcomes(play, seed, drift)
-        simulated_s += max(one.end_s for one in outcomes)
-        runs.append(figures(outcomes))
+    start_s = time.perf_counter()
+    # 0 is the likeliest model: others may be the true one as well.
+    runs, simulated_s = _several(by, play, range(1, num_runs + 1), drift)
     speed = simulated_s / (time.perf_counter() - start_s)
-    later = by.hindsight(measured)
-    given = [figures(later.outcomes(play, seed, 0.0)) for seed in range(1, _HINDSIGHT_RUNS + 1)]
+    given, _ = _several(by.hindsight(measured), play, range(1, _HINDSIGHT_RUNS + 1), 0.0)
     return Judged(
         held,
         measured.rate,
@@ -137,6 +138,20 @@ def _judged(by: Foreteller, held: Held, directory: Path, num_runs: int) -> Judge
         by.own_drift(measured.origin_s, measured.end_s),
         speed,
     )
+
+
+def _several(
+    by: Foreteller, play: Play, seeds: Sequence[int], drift: float
+) -> tuple[list[dict[str, float]], float]:
+    """Figures of each simulation, and how many seconds were simulated."""
+
+    def work(seed: int) -> tuple[dict[str, float], float]:
+        outcomes = by.outcomes(play, seed, drift)
+        return figures(outcomes), max(one.end_s for one in outcomes)
+
+    with Workers(work, len(seeds)) as workers:
+        found = list(workers.each(seeds))
+    return [told for told, _ in found], sum(seconds for _, seconds in found)
 
 
 def highest_of(judged: Sequence[Judged], workload: str) -> list[Highest]:
@@ -168,6 +183,6 @@ def _limits(series: Mapping[str, Sequence[Judged]]) -> dict[str, float]:
     }
 
 
-def regret(of: Sequence[Highest]) -> float:
-    chosen = max(of, key=lambda one: one.simulated)
-    return max(one.real for one in of) / chosen.real - 1
+def regret(of: Sequence[Highest], rate: Callable[[Highest], float]) -> float:
+    """rate: by which a setting is chosen."""
+    return max(one.real for one in of) / max(of, key=rate).real - 1

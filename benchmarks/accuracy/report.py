@@ -99,15 +99,18 @@ def spreads(points: Sequence[Judged]) -> dict[str, float]:
 
 
 def _highest(verdict: Verdict) -> Iterator[str]:
-    yield "| workload | setting | limits | highest rate, real | simulated | error | in hindsight | error | regret |"
-    yield "|---|---|---|---|---|---|---|---|---|"
+    yield (
+        "| workload | setting | limits | highest rate, real | simulated | error | in hindsight | error | regret "
+        "of the choice | in hindsight |"
+    )
+    yield "|---|---|---|---|---|---|---|---|---|---|"
     for one in verdict.highest:
         limits = ", ".join(f"{name} {1e3 * limit:.0f} ms" for name, limit in one.limits.items())
         outside = "" if one.is_inside else " (end of the measured rates)"
         yield (
             f"| {one.workload} | {one.setting} | {limits} | {one.real:.2f}/s | {one.simulated:.2f}/s{outside} | "
             f"{one.error:+.1%} | {one.in_hindsight:.2f}/s | {one.error_in_hindsight:+.1%} | "
-            f"{verdict.regrets[one.workload]:.1%} |"
+            f"{verdict.regrets[one.workload]:.1%} | {verdict.regrets_in_hindsight[one.workload]:.1%} |"
         )
 
 

@@ -98,9 +98,12 @@ def test_a_table_tells_errors_spreads_rates_and_regret() -> None:
     assert highest[0].real > highest[1].real
     # A simulation that is 4 % too slow at an exponent of 0.2 a request is 0.2 requests a second too careful.
     assert highest[0].real - highest[0].simulated == pytest.approx(math.log(1.04) / 0.2, rel=0.05)
-    assert regret(highest) == 0.0
-    told = markdown(Verdict(tuple(points), tuple(highest), {"chat": 0.0}))
+    assert regret(highest, lambda one: one.simulated) == 0.0
+    worse = highest[0].real / highest[1].real - 1
+    assert regret(highest, lambda one: -one.simulated) == pytest.approx(worse) and worse > 0
+    told = markdown(Verdict(tuple(points), tuple(highest), {"chat": worse}, {"chat": 0.0}))
     assert "| TPOT mean | 4.2%" in told
+    assert f"| {worse:.1%} | 0.0% |" in told
     assert "300 times real time" in told and "chat, 32 x 512, 95%" in told
 
 

@@ -11,6 +11,7 @@ from noria.capacity.foretold import foretold
 from noria.capacity.run_file import Run
 from noria.capacity.simulate import Deployment, simulate
 from noria.capacity.step_model import StepModel
+from noria.capacity.workers import Workers
 from noria.config.errors import ConfigError
 from noria.engine.messages import RequestRecord
 
@@ -41,16 +42,13 @@ def validate(run: Run, model: StepModel, num_runs: int = 5) -> list[Comparison]:
     real = figures([one.record for one in run.ended.values()])
     deployment = Deployment(run.config, model)
     arrivals = run.arrivals()
-    found = [
-        figures(
-            [
-                one.record
-                for one in simulate(deployment, arrivals, seed=seed).outcomes
-                if one.record is not None
-            ]
-        )
-        for seed in range(1, num_runs + 1)
-    ]
+
+    def work(seed: int) -> dict[str, float]:
+        outcomes = simulate(deployment, arrivals, seed=seed).outcomes
+        return figures([one.record for one in outcomes if one.record is not None])
+
+    with Workers(work, num_runs) as workers:
+        found = list(workers.each(range(1, num_runs + 1)))
     return [_compared(name, value, [other[name] for other in found]) for name, value in real.items()]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -31,6 +31,7 @@ from noria.capacity.run_file import read_run
 from noria.capacity.simulate import Deployment, SimulatedRun, simulate
 from noria.capacity.validation import Comparison, validate
 from noria.capacity.what_if import with_changes
+from noria.capacity.workers import Workers
 from noria.config.benching import BenchOptions
 from noria.config.engine import EngineConfig
 from noria.config.simulating import SimulateOptions
@@ -40,14 +41,35 @@ _MOST_FOREIGN = 0.01  # share of steps outside of what was measured, before figu
 
 
 @dataclass(frozen=True, slots=True)
+class Simulated:
+    """One simulation. report: of the likeliest alone; figures: of the others, which may be true as well."""
+
+    report: Report | None
+    figures: dict[str, float]
+    seconds: float
+    foreign_share: float
+
+
+@dataclass(frozen=True, slots=True)
 class Case:
-    """One deployment under the load: a report of the likeliest run, and figures of others that may be true as well."""
+    """One deployment under the load: the likeliest simulation first, then others."""
 
     name: str
-    report: Report
-    runs: tuple[dict[str, float], ...]
-    foreign_share: float
-    speed: float  # simulated seconds a second
+    simulated: tuple[Simulated, ...]
+
+    @property
+    def report(self) -> Report:
+        report = self.simulated[0].report
+        assert report is not None
+        return report
+
+    @property
+    def runs(self) -> list[dict[str, float]]:
+        return [one.figures for one in self.simulated[1:]]
+
+    @property
+    def foreign_share(self) -> float:
+        return max(one.foreign_share for one in self.simulated)
 
 
 def run(options: SimulateOptions) -> int:
@@ -63,17 +85,17 @@ def run(options: SimulateOptions) -> int:
             calibration.config, options.simulation.what_if
         )
     directory = run_directory(options.result.out)
-    with _progress(len(configs) * options.simulation.runs) as advance:
-        cases = [
-            _case(name, replace(calibration, config=config), workload, play, options, advance)
-            for name, config in configs.items()
-        ]
+    start_s = time.perf_counter()
+    cases = _cases(configs, calibration, workload, play, options)
+    spent_s = time.perf_counter() - start_s
     for number, case in enumerate(cases):
         place = directory if number == 0 else run_directory(str(directory / "what-if"))
         write_run(case.report, place, False)
         write_html(case.report, place / "report.html")
         _show(case, console)
     console.print(_side_by_side(cases))
+    simulated_s = sum(one.seconds for case in cases for one in case.simulated)
+    console.print(f"simulated at {simulated_s / spent_s:.0f} times real time")
     console.print(f"results: {directory}")
     return 0
 
@@ -84,36 +106,43 @@ def _load(options: SimulateOptions, config: EngineConfig) -> tuple[Workload, Pla
     return workload, make_play(workload, options.load, options.workload.bench_seed)
 
 
-def _case(
-    name: str,
+def _cases(
+    configs: Mapping[str, EngineConfig],
     calibration: Calibration,
     workload: Workload,
     play: Play,
     options: SimulateOptions,
-    advance: Callable[[], None],
-) -> Case:
+) -> list[Case]:
+    """A progress bar goes on as simulations end."""
+    tasks = [(name, seed) for name in configs for seed in range(options.simulation.runs + 1)]
+
+    def work(task: tuple[str, int]) -> Simulated:
+        name, seed = task
+        return _simulated(replace(calibration, config=configs[name]), workload, play, options, seed)
+
+    found: dict[str, list[Simulated]] = {name: [] for name in configs}
+    with Workers(work, len(tasks)) as workers, _progress(len(tasks)) as advance:
+        for (name, _), one in zip(tasks, workers.each(tasks), strict=True):
+            found[name].append(one)
+            advance()
+    return [Case(name, tuple(several)) for name, several in found.items()]
+
+
+def _simulated(
+    calibration: Calibration, workload: Workload, play: Play, options: SimulateOptions, seed: int
+) -> Simulated:
     asked = options.simulation
-    deployment = Deployment(calibration.config, calibration.model, asked.replicas)
-    reports: list[Report] = []
-    simulated_s = spent_s = foreign = 0.0
-    for seed in range(asked.runs + 1):
-        driver = Driver(play, options.workload.bench_seed, calibration.front)
-        start_s = time.perf_counter()
-        found = simulate(
-            deployment,
-            driver.first(),
-            router(asked.router),
-            seed,
-            keeps_steps=seed == 0,
-            follow_up=driver.follow_up,
-        )
-        spent_s += time.perf_counter() - start_s
-        reports.append(_report(found, calibration, workload, play, options))
-        simulated_s += found.seconds
-        foreign = max(foreign, found.foreign_share)
-        advance()
-    figures = tuple(_figures(report) for report in reports[1:])
-    return Case(name, reports[0], figures, foreign, simulated_s / spent_s)
+    driver = Driver(play, options.workload.bench_seed, calibration.front)
+    found = simulate(
+        Deployment(calibration.config, calibration.model, asked.replicas),
+        driver.first(),
+        router(asked.router),
+        seed,
+        keeps_steps=seed == 0,
+        follow_up=driver.follow_up,
+    )
+    report = _report(found, calibration, workload, play, options)
+    return Simulated(report if seed == 0 else None, _figures(report), found.seconds, found.foreign_share)
 
 
 def _report(
@@ -171,13 +200,11 @@ def _show(case: Case, console: Console) -> None:
     console.rule(case.name)
     for part in render(case.report):
         console.print(part)
-    words = f"simulated at {case.speed:.0f} times real time"
     if case.foreign_share > _MOST_FOREIGN:
-        words += (
-            f"; [red]{case.foreign_share:.1%} of the steps lie outside of what was measured: "
+        console.print(
+            f"[red]{case.foreign_share:.1%} of the steps lie outside of what was measured: "
             "calibrate under a load like this one before believing the figures[/red]"
         )
-    console.print(words)
 
 
 def _side_by_side(cases: Sequence[Case]) -> Table:
