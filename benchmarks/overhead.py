@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from fastapi import FastAPI
 from rich.console import Console
 from rich.table import Table
+from starlette.applications import Starlette
 
 from benchmarks.streams import stream_all
 from noria import LLM, SamplingParams
@@ -181,7 +181,7 @@ def serving(options: ServeOptions) -> Iterator[tuple[str, Engine]]:
         engine.client.shutdown()
 
 
-def app_of(engine: Engine, opened: OpenedModel, options: ServeOptions) -> FastAPI:
+def app_of(engine: Engine, opened: OpenedModel, options: ServeOptions) -> Starlette:
     tokenizer = build_tokenizer(opened.tokenizer)
     facts = engine_facts(opened, engine.resolved, options.engine)
     served = served_model(tokenizer, facts, options.server, 0)

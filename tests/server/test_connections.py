@@ -150,6 +150,14 @@ def test_a_proxys_prefix_may_be_there_or_taken_off(prefix: str) -> None:
         assert answer.json()["data"][0]["id"] == "wheel"
 
 
+@pytest.mark.parametrize("prefix", ["", "/noria"])
+def test_the_apis_page_names_a_proxys_prefix(prefix: str) -> None:
+    with serving(FakeEngine(), root_path="/noria") as server:
+        assert server.get(f"{prefix}/openapi.json").json()["servers"] == [{"url": "/noria"}]
+    with serving(FakeEngine()) as server:
+        assert "servers" not in server.get("/openapi.json").json()
+
+
 @pytest.mark.parametrize("root_path", ["noria", "/", "//"])
 def test_a_root_path_must_name_something(root_path: str) -> None:
     with pytest.raises(ConfigError, match="root_path must begin with /"):

@@ -254,6 +254,13 @@ def test_who_watches_does_not_hold_up_the_end_of_the_server(server: Server) -> N
             pass  # to the end of the stream, which comes by itself
 
 
+def test_the_head_of_the_events_is_no_watcher(server: Server) -> None:
+    for _ in range(MAX_WATCHERS + 1):
+        head = server.client.head("/dashboard/events")
+        assert head.status_code == 200
+        assert head.headers["content-type"] == "text/event-stream; charset=utf-8"
+
+
 def test_watching_is_no_slow_request_in_the_metrics(server: Server) -> None:
     with server.client.stream("GET", "/dashboard/events") as response:
         read_events(response, 1)

@@ -105,18 +105,18 @@ def test_an_unknown_path_is_a_404_that_says_where_the_routes_are(server: Server)
 @pytest.mark.parametrize(
     ("method", "path", "allowed"),
     [
-        ("GET", "/v1/chat/completions", "POST"),
-        ("PUT", "/v1/completions", "POST"),
-        ("DELETE", "/v1/models", "GET"),
-        ("POST", "/health", "GET"),
+        ("GET", "/v1/chat/completions", {"POST"}),
+        ("PUT", "/v1/completions", {"POST"}),
+        ("DELETE", "/v1/models", {"GET", "HEAD"}),
+        ("POST", "/health", {"GET", "HEAD"}),
     ],
 )
 def test_a_wrong_method_is_a_405_that_names_the_right_one(
-    server: Server, method: str, path: str, allowed: str
+    server: Server, method: str, path: str, allowed: set[str]
 ) -> None:
     answer = server.client.request(method, path)
     assert check_shape(answer, 405)["type"] == "MethodNotAllowedError"
-    assert answer.headers["allow"] == allowed
+    assert set(answer.headers["allow"].split(", ")) == allowed
 
 
 def test_a_body_above_the_limit_is_a_413_by_its_stated_or_its_real_length() -> None:

@@ -122,10 +122,19 @@ def test_the_openapi_document_describes_the_bodies_and_resolves(server: Server) 
     assert chat["required"] == ["messages"]
     assert {"temperature", "max_completion_tokens", "stream_options"} <= set(chat["properties"])
     assert schemas["CompletionRequest"]["required"] == ["prompt"]
-    for operations in document["paths"].values():
-        for operation in operations.values():
-            assert "422" not in operation["responses"]
-    assert "swagger" in server.get("/docs").text
+    described = [operation for path in document["paths"].values() for operation in path.values()]
+    assert len({operation["operationId"] for operation in described}) == len(described) > 20
+    assert all("422" not in operation["responses"] for operation in described)
+
+
+@pytest.mark.parametrize(("path", "shown_by"), [("/docs", "swagger-ui"), ("/redoc", "redoc")])
+def test_people_are_shown_the_openapi_document_of_this_address(
+    server: Server, path: str, shown_by: str
+) -> None:
+    page = server.get(path)
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert shown_by in page.text
+    assert '"openapi.json"' in page.text  # beside the page, wherever a proxy puts both
 
 
 class WatchedTokenizer:

@@ -18,16 +18,10 @@ from noria.server.health import Watch
 from noria.server.http_metrics import HttpMetrics
 from noria.server.middleware import ARRIVED_S, HttpLayer, own_path, stated_length
 from noria.server.protocol.asked import SPELLINGS, Asked, asked_of
+from noria.server.routes import HANDLER
 from noria.server.terms import TIMEOUT_FIELD, TIMEOUT_HEADER, time_of_header
 
 MAX_PEEK_BYTES = 64 * 2**10  # of a body that is looked into; a longer one goes on as it is
-
-
-@dataclass(frozen=True, slots=True)
-class _Route:
-    """Stands for the route that would have answered, where requests are measured by it."""
-
-    path: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +117,7 @@ class AdmissionMiddleware(HttpLayer):
             await self._app(scope, receive, send)
             return
         self._metrics.count_rejection(refusal.reason.value)
-        scope["route"] = _Route(path)
+        scope[HANDLER] = path
         await _answer_to(refusal, scope).response(scope)(scope, receive, send)
 
     async def _decide(

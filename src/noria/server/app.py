@@ -9,20 +9,17 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fastapi import FastAPI
-from prometheus_client.registry import Collector
-from pydantic import BaseModel
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
-from noria import __version__
 from noria.config.errors import EngineError, OverloadError, PluginError, RequestError
 from noria.config.serving import ServerOptions
 from noria.engine.client import EngineClient
 from noria.engine.heartbeat import Heartbeat
 from noria.server.admission import Admission, AdmissionMiddleware
 from noria.server.bridge import Bridge
-from noria.server.control_routes import AbortRequest, control_routes
+from noria.server.control_routes import control_routes
 from noria.server.dashboard.routes import dashboard_routes
 from noria.server.doorway import Doorway, Sight
 from noria.server.engine_metrics import LEGACY_NAMES, EngineMetrics
@@ -32,7 +29,6 @@ from noria.server.exposition import Exposition
 from noria.server.fleet import Fleet
 from noria.server.fleet_metrics import FleetMetrics
 from noria.server.gate import Gate
-from noria.server.generation_routes import BODIES as GENERATION_BODIES
 from noria.server.generation_routes import generation_routes
 from noria.server.health import Watch
 from noria.server.http_metrics import HttpMetrics
@@ -48,22 +44,14 @@ from noria.server.middleware import (
     RequestIdMiddleware,
     RootPathMiddleware,
 )
-from noria.server.openapi import openapi_with
-from noria.server.pooling_routes import BODIES as POOLING_BODIES
+from noria.server.openapi import page_routes
+from noria.server.operations import routes_of
 from noria.server.pooling_routes import pooling_routes
 from noria.server.process_metrics import ProcessMetrics
 from noria.server.served import ServedModel
 from noria.server.service import Service
-from noria.server.system_routes import debug_routes, model_routes, probe_routes, with_heads
-from noria.server.tokenization_routes import BODIES as TOKENIZATION_BODIES
+from noria.server.system_routes import debug_routes, model_routes, ping_route, probe_routes
 from noria.server.tokenization_routes import tokenization_routes
-
-_BODIES: list[type[BaseModel]] = [
-    *GENERATION_BODIES,
-    *POOLING_BODIES,
-    *TOKENIZATION_BODIES,
-    AbortRequest,
-]
 
 
 @dataclass(frozen=True)
@@ -84,7 +72,7 @@ def create_app(
     timeline: Callable[[], dict[str, Any]],
     limits: Limits | None = None,
     fleet: Fleet | None = None,
-) -> FastAPI:
+) -> Starlette:
     """The ASGI application that serves one engine.
 
     fleet: the API processes that this one belongs to; by itself it is one alone.
@@ -101,42 +89,48 @@ def create_app(
     watch = Watch(Heartbeat(client.stats, time.monotonic), bridge, options.processes.engine_hang_timeout)
     http_metrics = HttpMetrics(served.name)
     engine_metrics = _engine_metrics(client, served, options)
-    totals: list[Collector] = [engine_metrics, http_metrics]
-    background = [watch.run]
-    refresh = None
-    if fleet.ledger is not None:
-        fleet_metrics = FleetMetrics(fleet.ledger, engine_metrics, http_metrics)
-        totals = [fleet_metrics]
-        background.append(fleet_metrics.follow)
-        refresh = fleet_metrics.refresh
+    exposition, background = _exposed(fleet, engine_metrics, http_metrics)
     service = Service(served, options, limits, bridge, watch, http_metrics, fleet.name)
     keys = KeyRing(options.api_key, options.api_keys_file, limits.keys_look_every_s)
 
-    app = FastAPI(
-        title="Noria",
-        version=__version__,
-        lifespan=_lifespan([*background, keys.follow], service, traces),
-        redirect_slashes=False,
-        openapi_url=None if options.connections.disable_fastapi_docs else "/openapi.json",
+    operations = [
+        *probe_routes(watch, gate, exposition),
+        *model_routes(served),
+        *debug_routes(timeline),
+        *generation_routes(service),
+        *pooling_routes(service),
+        *tokenization_routes(service),
+        *control_routes(bridge, fleet.peers),
+    ]
+    app = Starlette(
+        routes=[
+            *routes_of(operations),
+            ping_route(watch),
+            *([] if options.connections.disable_fastapi_docs else page_routes(operations, served.names)),
+            *dashboard_routes(client, served, gate),
+        ],
+        lifespan=_lifespan([watch.run, *background, keys.follow], service, traces),
     )
+    app.router.redirect_slashes = False
     admission, sight = Admission(client.crowd, watch, options.request_timeout), _sight(options, limits)
     doorway = None if sight is None else Doorway(admission, keys, gate, http_metrics, sight)
     app.state.switchboard = Switchboard(gate, bridge, limits, served, doorway)
-    exposition = Exposition(*totals, ProcessMetrics(fleet.pids, fleet.process), refresh=refresh)
-    app.include_router(with_heads(probe_routes(watch, gate, exposition)))
-    app.include_router(with_heads(model_routes(served)))
-    app.include_router(with_heads(debug_routes(timeline)))
-    app.include_router(generation_routes(service))
-    app.include_router(pooling_routes(service))
-    app.include_router(with_heads(tokenization_routes(service)))
-    app.include_router(with_heads(control_routes(bridge, fleet.peers)))
-    app.include_router(dashboard_routes(client, served, gate))
     _answer_errors(app)
     _report(app, options, client, admission, http_metrics)
     _wrap(app, options, keys, limits, gate, http_metrics)
     traces.install(app)
-    app.openapi = openapi_with(app, _BODIES, served.names)  # type: ignore[method-assign]
     return app
+
+
+def _exposed(
+    fleet: Fleet, engine_metrics: EngineMetrics, http_metrics: HttpMetrics
+) -> tuple[Exposition, list[Callable[[], Coroutine[Any, Any, None]]]]:
+    """What is shown of this process or of all of them, and what has to run for it."""
+    own = ProcessMetrics(fleet.pids, fleet.process)
+    if fleet.ledger is None:
+        return Exposition(engine_metrics, http_metrics, own), []
+    together = FleetMetrics(fleet.ledger, engine_metrics, http_metrics)
+    return Exposition(together, own, refresh=together.refresh), [together.follow]
 
 
 def _engine_metrics(client: EngineClient, served: ServedModel, options: ServerOptions) -> EngineMetrics:
@@ -151,14 +145,14 @@ def _engine_metrics(client: EngineClient, served: ServedModel, options: ServerOp
     return metrics
 
 
-def _answer_errors(app: FastAPI) -> None:
+def _answer_errors(app: Starlette) -> None:
     for kind in (ApiError, RequestError, OverloadError, PluginError, EngineError, RecursionError):
         app.add_exception_handler(kind, answer_error)
     app.add_exception_handler(HTTPException, answer_http_exception)
 
 
 def _report(
-    app: FastAPI, options: ServerOptions, client: EngineClient, admission: Admission, metrics: HttpMetrics
+    app: Starlette, options: ServerOptions, client: EngineClient, admission: Admission, metrics: HttpMetrics
 ) -> None:
     """What needs the engine's own numbers: refusing for it, and telling of its load."""
     if not options.logs.enable_log_requests:  # what is to be logged has to be read
@@ -176,7 +170,7 @@ def _sight(options: ServerOptions, limits: Limits) -> Sight | None:
 
 
 def _wrap(
-    app: FastAPI,
+    app: Starlette,
     options: ServerOptions,
     keys: KeyRing,
     limits: Limits,
@@ -207,9 +201,9 @@ def _wrap(
 
 def _lifespan(
     background: Sequence[Callable[[], Coroutine[Any, Any, None]]], service: Service, traces: Traces
-) -> Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]:
+) -> Callable[[Starlette], contextlib.AbstractAsyncContextManager[None]]:
     @contextlib.asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
         tasks = [asyncio.ensure_future(work()) for work in background]
         try:
             yield

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import orjson
-from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,7 +12,7 @@ from starlette.responses import Response
 from noria.config.tenant import ANYBODY, Tenant
 from noria.server.bridge import Bridge
 from noria.server.fleet import Peers
-from noria.server.openapi import describe_body
+from noria.server.operations import JSON, Operation, Reply
 from noria.server.protocol.body import read_body
 
 _LOAD, _ABORT = "load", "abort"  # what processes ask each other
@@ -35,24 +36,15 @@ class Load(BaseModel):
     server_load: int
 
 
-def control_routes(bridge: Bridge, peers: Peers) -> APIRouter:
+def control_routes(bridge: Bridge, peers: Peers) -> list[Operation]:
     """Of the requests of this process and of its peers."""
-    routes = APIRouter(tags=["server"])
     peers.on_question(_LOAD, lambda content: orjson.dumps(bridge.num_requests))
     peers.on_question(_ABORT, lambda content: orjson.dumps(bridge.abort(*orjson.loads(content))))
 
-    @routes.get("/load", summary="Requests being generated for", responses={200: {"model": Load}})
-    async def load() -> Response:
+    async def load(request: Request) -> Response:
         elsewhere = sum(map(orjson.loads, await peers.ask(_LOAD, b"")))
-        content = {"server_load": bridge.num_requests + elsewhere}
-        return Response(orjson.dumps(content), media_type="application/json")
+        return _json({"server_load": bridge.num_requests + elsewhere})
 
-    @routes.post(
-        "/abort_requests",
-        summary="End running requests of one's own with what they have",
-        responses={200: {"model": AbortResponse}},
-        openapi_extra=describe_body(AbortRequest, is_required=False),
-    )
     async def abort_requests(request: Request) -> Response:
         fields = await read_body(request, AbortRequest) if await request.body() else AbortRequest()
         tenant: Tenant = getattr(request.state, "tenant", ANYBODY)
@@ -60,7 +52,24 @@ def control_routes(bridge: Bridge, peers: Peers) -> APIRouter:
         ended = bridge.abort(*meant)
         for answer in await peers.ask(_ABORT, orjson.dumps(meant)):
             ended += orjson.loads(answer)
-        content = {"cancelled_request_ids": list(dict.fromkeys(ended))}
-        return Response(orjson.dumps(content), media_type="application/json")
+        return _json({"cancelled_request_ids": list(dict.fromkeys(ended))})
 
-    return routes
+    return [
+        Operation(
+            "server", "GET", "/load", load, "Requests being generated for", replies={200: Reply(model=Load)}
+        ),
+        Operation(
+            "server",
+            "POST",
+            "/abort_requests",
+            abort_requests,
+            "End running requests of one's own with what they have",
+            AbortRequest,
+            is_body_required=False,
+            replies={200: Reply(model=AbortResponse)},
+        ),
+    ]
+
+
+def _json(content: dict[str, Any]) -> Response:
+    return Response(orjson.dumps(content), media_type=JSON)

@@ -7,12 +7,13 @@ from collections.abc import Awaitable, Callable
 from starlette.requests import Request
 from starlette.responses import Response
 
+from noria.server.routes import Endpoint
 from noria.server.service import Service
 
 Handler = Callable[[Service, Request], Awaitable[Response]]
 
 
-def endpoint(service: Service, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+def endpoint(service: Service, handler: Handler) -> Endpoint:
     async def answer(request: Request) -> Response:
         return await handler(service, request)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Protocol
 
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from noria import __version__
 from noria.config.errors import ConfigError
@@ -25,7 +25,7 @@ class Traces(Protocol):
         """The client through which to submit."""
         ...
 
-    def install(self, app: FastAPI) -> None:
+    def install(self, app: Starlette) -> None:
         """Look at the app's requests; the outermost layer so far."""
         ...
 
@@ -36,7 +36,7 @@ class NoTraces:
     def watch(self, client: EngineClient) -> EngineClient:
         return client
 
-    def install(self, app: FastAPI) -> None:
+    def install(self, app: Starlette) -> None:
         pass
 
     def close(self) -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal
 
-from fastapi import APIRouter
 from pydantic import BaseModel
 
 from noria.server.anthropic import count_message_tokens, create_message
 from noria.server.chat import create_chat_completion
 from noria.server.completions import create_completion
 from noria.server.endpoint import Handler, endpoint
-from noria.server.errors import MESSAGES_PATH
-from noria.server.openapi import describe_body
+from noria.server.errors import MESSAGES_PATH, is_anthropic_path
+from noria.server.operations import JSON, ErrorReply, Operation, Reply
 from noria.server.protocol.anthropic import CountTokensRequest, MessagesRequest
 from noria.server.protocol.chat import ChatCompletionRequest
 from noria.server.protocol.completions import CompletionRequest
@@ -20,15 +19,23 @@ from noria.server.protocol.responses import ResponsesRequest
 from noria.server.responses import create_response
 from noria.server.service import Service
 
-_RESPONSES: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "The answer; a stream of server-sent events when `stream` is true.",
-        "content": {"application/json": {}, "text/event-stream": {}},
-    },
-    400: {"description": "The request is at fault; `error.param` names the field."},
-    404: {"description": "The model does not exist."},
-    503: {"description": "The server takes no work now; try after `Retry-After` seconds."},
+_TEXT = {
+    200: Reply(
+        "The answer; a stream of server-sent events when `stream` is true.", (JSON, "text/event-stream")
+    )
 }
+
+
+class MessagesErrorDetails(BaseModel):
+    type: str
+    message: str
+
+
+class MessagesErrorReply(BaseModel):
+    """Of the Messages protocol."""
+
+    type: Literal["error"]
+    error: MessagesErrorDetails
 
 
 # path, what it does, its body, what answers it
@@ -39,19 +46,19 @@ _ROUTES: tuple[tuple[str, str, type[BaseModel], Handler], ...] = (
     (MESSAGES_PATH, "Answer a chat (Messages protocol)", MessagesRequest, create_message),
     (f"{MESSAGES_PATH}/count_tokens", "Length of a prompt", CountTokensRequest, count_message_tokens),
 )
-BODIES = tuple(body for _, _, body, _ in _ROUTES)
 
 
-def generation_routes(service: Service) -> APIRouter:
-    routes = APIRouter(tags=["generation"])
-    for path, summary, body, handler in _ROUTES:
-        routes.add_api_route(
+def generation_routes(service: Service) -> list[Operation]:
+    return [
+        Operation(
+            "generation",
+            "POST",
             path,
             endpoint(service, handler),
-            methods=["POST"],
-            name=handler.__name__,
-            summary=summary,
-            responses=_RESPONSES,
-            openapi_extra=describe_body(body),
+            summary,
+            body,
+            replies=_TEXT,
+            error=MessagesErrorReply if is_anthropic_path(path) else ErrorReply,
         )
-    return routes
+        for path, summary, body, handler in _ROUTES
+    ]

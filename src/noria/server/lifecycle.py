@@ -13,7 +13,7 @@ from typing import Any
 
 import uvicorn
 import uvicorn.config
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from noria.config.logs import LINE_HEAD, LogOptions
 from noria.config.serving import ServerOptions
@@ -42,7 +42,7 @@ class NoriaServer(uvicorn.Server):
     def __init__(
         self,
         config: uvicorn.Config,
-        app: FastAPI,
+        app: Starlette,
         options: ServerOptions,
         on_listening: Callable[[], None],
     ) -> None:
@@ -122,7 +122,7 @@ class NoriaServer(uvicorn.Server):
 
 
 def make_server(
-    app: FastAPI, options: ServerOptions, on_listening: Callable[[], None] = lambda: None
+    app: Starlette, options: ServerOptions, on_listening: Callable[[], None] = lambda: None
 ) -> NoriaServer:
     """Raises ConfigError for certificates that cannot be served with."""
     connections = options.connections

@@ -21,6 +21,7 @@ from noria.server.errors import ApiError, internal_error, speaks_anthropic, unav
 from noria.server.gate import Gate
 from noria.server.http_metrics import HttpMetrics
 from noria.server.keys import KeyRing
+from noria.server.routes import HANDLER
 
 logger = logging.getLogger("noria.server")
 
@@ -156,18 +157,12 @@ class HttpMetricsMiddleware(HttpLayer):
         finally:
             self._metrics.observe(
                 method=scope["method"],
-                handler=_handler(scope),
+                handler=scope.get(HANDLER, "none"),  # a path that a client invents makes no new series
                 status=status,
                 duration_s=time.perf_counter() - start_s,
                 request_bytes=stated_length(scope),
                 response_bytes=num_bytes,
             )
-
-
-def _handler(scope: Scope) -> str:
-    # The route's template, which the router leaves in the scope: paths a client invents make no new series.
-    route = scope.get("route")
-    return getattr(route, "path", None) or "none"
 
 
 class ErrorBoundary(HttpLayer):

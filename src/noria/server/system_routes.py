@@ -9,93 +9,84 @@ from collections.abc import Callable
 from typing import Any
 
 import orjson
-from fastapi import APIRouter, Response
-from fastapi.routing import APIRoute
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.responses import Response
 
 from noria import __version__
 from noria.server.errors import model_not_found
 from noria.server.exposition import Exposition
 from noria.server.gate import Gate
 from noria.server.health import Watch
+from noria.server.operations import JSON, Operation, Reply
+from noria.server.routes import PathRoute
 from noria.server.served import ServedModel
 
 _FRESH_S = 1.0
-_PROBE_RESPONSES: dict[int | str, dict[str, Any]] = {503: {"description": "Not now."}}
+_PROBED = {200: Reply("Yes.", ()), 503: Reply("Not now.", ())}
+_TEXT = {200: Reply(media_types=("text/plain",))}
 
 
-def probe_routes(watch: Watch, gate: Gate, exposition: Exposition) -> APIRouter:
+def probe_routes(watch: Watch, gate: Gate, exposition: Exposition) -> list[Operation]:
     """Open without a key, and answered while the server drains."""
-    routes = APIRouter(tags=["server"], default_response_class=Response)
 
-    @routes.get("/health", summary="200 while the engine lives", responses=_PROBE_RESPONSES)
-    async def health() -> Response:
+    async def health(request: Request) -> Response:
         return Response(status_code=200 if watch.is_alive() else 503)
 
-    @routes.get("/ready", summary="200 while new work is taken", responses=_PROBE_RESPONSES)
-    async def ready() -> Response:
+    async def ready(request: Request) -> Response:
         return Response(status_code=200 if watch.is_ready() and not gate.is_draining else 503)
 
-    @routes.api_route("/ping", methods=["GET", "HEAD", "POST"], include_in_schema=False)
-    async def ping() -> Response:
-        return _json({}, 200 if watch.is_alive() else 503)
-
-    @routes.get("/version", summary="Version of the server", response_class=JSONResponse)
-    async def server_version() -> Response:
+    async def server_version(request: Request) -> Response:
         return _json({"version": __version__})
 
-    routes.add_api_route(
-        "/metrics", exposition.answer, summary="Prometheus metrics", response_class=PlainTextResponse
-    )
-    return routes
+    return [
+        Operation("server", "GET", "/health", health, "200 while the engine lives", replies=_PROBED),
+        Operation("server", "GET", "/ready", ready, "200 while new work is taken", replies=_PROBED),
+        Operation("server", "GET", "/version", server_version, "Version of the server"),
+        Operation("server", "GET", "/metrics", exposition.answer, "Prometheus metrics", replies=_TEXT),
+    ]
 
 
-def with_heads(routes: APIRouter) -> APIRouter:
-    """The same, which answer HEAD by what they say to GET, without its content."""
-    for route in list(routes.routes):
-        if isinstance(route, APIRoute) and route.methods == {"GET"}:
-            routes.add_api_route(route.path, route.endpoint, methods=["HEAD"], include_in_schema=False)
-    return routes
+def ping_route(watch: Watch) -> PathRoute:
+    """What SageMaker asks for; it has no place on the API's page."""
+
+    async def ping(request: Request) -> Response:
+        return _json({}, 200 if watch.is_alive() else 503)
+
+    return PathRoute("/ping", ping, ("GET", "POST"))
 
 
-def model_routes(served: ServedModel) -> APIRouter:
-    routes = APIRouter(tags=["models"])
-
-    @routes.get(
-        "/server_info", summary="What a measurement of this server belongs to", response_class=JSONResponse
-    )
-    async def server_info() -> Response:
+def model_routes(served: ServedModel) -> list[Operation]:
+    async def server_info(request: Request) -> Response:
         # From a file of the engine's, which is small.
         return _json({"version": __version__, **served.fingerprint()})
 
-    @routes.get("/v1/models", summary="What is served")
-    async def models() -> Response:
+    async def models(request: Request) -> Response:
         return _json({"object": "list", "data": [served.card(name) for name in served.names]})
 
-    @routes.get(
-        "/v1/models/{name:path}",
-        summary="One of the models",
-        responses={404: {"description": "No such model."}},
-    )
-    async def model(name: str) -> Response:
+    async def model(request: Request) -> Response:
+        name = request.path_params["name"]
         if name not in served.names:
             raise model_not_found(name, served.names)
         return _json(served.card(name))
 
-    return routes
+    return [
+        Operation(
+            "models", "GET", "/server_info", server_info, "What a measurement of this server belongs to"
+        ),
+        Operation("models", "GET", "/v1/models", models, "What is served"),
+        Operation("models", "GET", "/v1/models/{name:path}", model, "One of the models"),
+    ]
 
 
-def debug_routes(timeline: Callable[[], dict[str, Any]]) -> APIRouter:
+def debug_routes(timeline: Callable[[], dict[str, Any]]) -> list[Operation]:
     """timeline: makes a trace of the engine's recent steps and requests."""
-    routes = APIRouter(tags=["server"])
 
-    @routes.get("/debug/timeline", summary="Recent steps and requests, as a Chrome trace")
     async def debug_timeline(request: Request) -> Response:
-        return Response(await written.latest(), media_type="application/json")
+        return Response(await written.latest(), media_type=JSON)
 
     written = _Written(lambda: orjson.dumps(timeline()))
-    return routes
+    summary = "Recent steps and requests, as a Chrome trace"
+    return [Operation("server", "GET", "/debug/timeline", debug_timeline, summary)]
 
 
 class _Written:
@@ -117,4 +108,4 @@ class _Written:
 
 
 def _json(content: Any, status: int = 200) -> Response:
-    return Response(orjson.dumps(content), status, media_type="application/json")
+    return Response(orjson.dumps(content), status, media_type=JSON)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
-from pydantic import BaseModel
-
 from noria.server.endpoint import endpoint
-from noria.server.openapi import describe_body
+from noria.server.operations import Operation, Reply
 from noria.server.protocol.tokenization import (
     DetokenizeRequest,
     DetokenizeResponse,
@@ -17,32 +14,39 @@ from noria.server.protocol.tokenization import (
 from noria.server.service import Service
 from noria.server.tokenization import detokenize, tokenize, tokenizer_info
 
-BODIES: tuple[type[BaseModel], ...] = (TokenizeRequest, DetokenizeRequest)
+_TAG = "tokenizer"
 
 
-def tokenization_routes(service: Service) -> APIRouter:
-    routes = APIRouter(tags=["tokenizer"])
-    routes.add_api_route(
-        "/tokenize",
-        endpoint(service, tokenize),
-        methods=["POST"],
-        summary="Token ids of a text or a chat",
-        responses={200: {"model": TokenizeResponse}},
-        openapi_extra=describe_body(TokenizeRequest),
-    )
-    routes.add_api_route(
-        "/detokenize",
-        endpoint(service, detokenize),
-        methods=["POST"],
-        summary="Text of token ids",
-        responses={200: {"model": DetokenizeResponse}},
-        openapi_extra=describe_body(DetokenizeRequest),
-    )
+def tokenization_routes(service: Service) -> list[Operation]:
+    operations = [
+        Operation(
+            _TAG,
+            "POST",
+            "/tokenize",
+            endpoint(service, tokenize),
+            "Token ids of a text or a chat",
+            TokenizeRequest,
+            replies={200: Reply(model=TokenizeResponse)},
+        ),
+        Operation(
+            _TAG,
+            "POST",
+            "/detokenize",
+            endpoint(service, detokenize),
+            "Text of token ids",
+            DetokenizeRequest,
+            replies={200: Reply(model=DetokenizeResponse)},
+        ),
+    ]
     if service.options.answers.enable_tokenizer_info_endpoint:
-        routes.add_api_route(
-            "/tokenizer_info",
-            endpoint(service, tokenizer_info),
-            summary="Special tokens and chat template",
-            responses={200: {"model": TokenizerInfo}},
+        operations.append(
+            Operation(
+                _TAG,
+                "GET",
+                "/tokenizer_info",
+                endpoint(service, tokenizer_info),
+                "Special tokens and chat template",
+                replies={200: Reply(model=TokenizerInfo)},
+            )
         )
-    return routes
+    return operations

@@ -15,10 +15,10 @@ from concurrent.futures import Future
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-from fastapi import FastAPI
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -84,7 +84,7 @@ class Tracing:
         client.recorder.add_listener(self)
         return TracedClient(client, self)
 
-    def install(self, app: FastAPI) -> None:
+    def install(self, app: Starlette) -> None:
         app.add_middleware(TracingMiddleware, tracing=self)
 
     def begin(self, operation: str, headers: Headers) -> RequestTrace:

@@ -88,6 +88,9 @@ class WatchResponse(Response):
             error = unavailable(f"{MAX_WATCHERS} dashboards are open already; close one.", _RETRY_S)
             await error.response(scope)(scope, receive, send)
             return
+        if scope["method"] == "HEAD":
+            await Response(headers=_HEADERS)(scope, receive, send)
+            return
         await while_connected(receive, self._write(send))
 
     async def _write(self, send: Send) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from fastapi import APIRouter, Response
 from starlette.requests import Request
-from starlette.responses import FileResponse
+from starlette.responses import FileResponse, Response
 
 from noria import __version__
 from noria.config.extras import plotly
@@ -17,6 +16,7 @@ from noria.server.dashboard.events import Audience, WatchResponse
 from noria.server.dashboard.feed import Feed
 from noria.server.errors import ApiError
 from noria.server.gate import Gate
+from noria.server.routes import PathRoute
 from noria.server.served import ServedModel
 
 INSTALL = "pip install 'noria[dashboard]'"
@@ -37,17 +37,13 @@ _SCRIPT_HEADERS = {
 }
 
 
-def dashboard_routes(client: EngineClient, served: ServedModel, gate: Gate) -> APIRouter:
+def dashboard_routes(client: EngineClient, served: ServedModel, gate: Gate) -> list[PathRoute]:
     """Adds a listener to the engine's recorder."""
     feed = Feed()
     client.recorder.add_listener(feed)
     audience = Audience(feed, client.stats, gate, lambda: _about(served))
-    routes = APIRouter(tags=["dashboard"], include_in_schema=False)
-    for path in FILES:
-        routes.add_api_route(path, _page(path), methods=["GET", "HEAD"])
 
-    @routes.get(PLOTLY_PATH)
-    async def script() -> Response:
+    async def script(request: Request) -> Response:
         found = plotly()
         if found is None:
             raise ApiError(f"Plots need plotly on the server: {INSTALL}", 404)
@@ -56,11 +52,11 @@ def dashboard_routes(client: EngineClient, served: ServedModel, gate: Gate) -> A
             found.script, media_type="text/javascript; charset=utf-8", headers=_SCRIPT_HEADERS
         )
 
-    @routes.get(EVENTS_PATH)
-    async def events() -> Response:
+    async def events(request: Request) -> Response:
         return WatchResponse(audience)
 
-    return routes
+    pages = [PathRoute(path, _page(path)) for path in FILES]
+    return [*pages, PathRoute(PLOTLY_PATH, script), PathRoute(EVENTS_PATH, events)]
 
 
 def _page(path: str) -> Callable[[Request], Awaitable[Response]]:
