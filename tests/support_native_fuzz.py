@@ -9,6 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import support_examples  # noqa: F401  (this is imported where no conftest is)
 from noria.kernels.batch import Batch
 from noria.kernels.native import _native
 

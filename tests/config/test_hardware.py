@@ -186,7 +186,11 @@ def test_a_cpu_quota_above_counts_and_is_named(system: FakeSystem) -> None:
 limits = st.none() | st.integers(MIB, 64 * GIB)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 @given(depth_limits=st.lists(limits, max_size=4), address_space=limits, quotas=st.lists(limits, max_size=3))
 def test_whatever_the_tree_the_smallest_limit_wins(
     tmp_path_factory: pytest.TempPathFactory,

@@ -71,8 +71,10 @@ def test_the_counts_found_agree_on_other_numbers(num_threads: int) -> None:
     shapes = [(96, 32), (37, 48), (50, 65)]
     safe = safe_rows(shapes, num_threads)
     before = torch.get_num_threads()
+    random = torch.Generator().manual_seed(2)
     for out_features, in_features in shapes:
-        matrix, x = torch.randn(out_features, in_features), torch.randn(64, in_features)
+        matrix = torch.randn(out_features, in_features, generator=random)
+        x = torch.randn(64, in_features, generator=random)
         results = []
         for count in safe.counts:
             out = torch.empty(64, out_features)

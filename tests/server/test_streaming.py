@@ -91,7 +91,11 @@ def stops_and_cuts(draw: st.DrawFn) -> tuple[str, bool, list[int]]:
 
 
 @BOTH
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None,
+    max_examples=40,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 @given(case=stops_and_cuts())
 def test_any_stop_string_cut_anywhere_gives_one_text(
     server: Server, endpoint: str, case: tuple[str, bool, list[int]]
