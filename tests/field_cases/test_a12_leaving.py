@@ -18,9 +18,12 @@ from noria.core.outputs import FinishReason
 from noria.engine.messages import RequestRecord, StepRecord
 from support_http import PATHS, Api, asked
 from support_models import cached_checkpoint
+from support_processes import until
 from support_serving import serving
+from support_steering import steered
 
 LONG = {"max_tokens": 4000, "ignore_eos": True}
+STEP_S = 0.01  # at least: none of them comes to its end by itself
 NUM_LEAVINGS = 200
 
 
@@ -44,7 +47,7 @@ class Watched:
 
     def wait_for(self, condition: Any) -> None:
         with self._changed:
-            assert self._changed.wait_for(condition, timeout=30)
+            assert self._changed.wait_for(condition, timeout=60)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +55,10 @@ def one_at_a_time() -> Iterator[Api]:
     """A server that runs one request, and reads prompts in small chunks."""
     model = cached_checkpoint("llama", max_position_embeddings=8192)
     settings = {"max_model_len": 8192, "num_gpu_blocks_override": 1024, "enable_prefix_caching": False}
-    with serving(model=model, max_num_seqs=1, max_num_batched_tokens=16, **settings) as running:
+    with (
+        serving(model=model, max_num_seqs=1, max_num_batched_tokens=16, **settings) as running,
+        steered(running.engine, STEP_S),
+    ):
         yield Api(running)
 
 
@@ -117,19 +123,20 @@ def test_after_many_leavings_at_random_moments_everything_is_as_at_first(tiny: A
     tiny.serving.engine.recorder.add_listener(watched)
     num_sequences = 0
     leavers: list[Leaver] = []
-    for _ in range(NUM_LEAVINGS):
-        n = source.randint(1, 3)
-        endpoint = source.choice(("text", "chat"))
-        prompt = "turn " * source.randint(1, 60)
-        leavers.append(Leaver(tiny, endpoint, prompt, n=n, stream=source.random() < 0.5, **LONG))
-        num_sequences += n
-        if source.random() < 0.7:  # some leave at once, some stay for a while
-            leavers.pop(source.randrange(len(leavers))).leave()
-    for leaver in leavers:
-        leaver.leave()
-    # Those that left before they were submitted never were.
-    watched.wait_for(lambda: tiny.client.get("/load").json()["server_load"] == 0)
-    tiny.serving.check_clean()
+    with steered(tiny.serving.engine, STEP_S):
+        for _ in range(NUM_LEAVINGS):
+            n = source.randint(1, 3)
+            endpoint = source.choice(("text", "chat"))
+            prompt = "turn " * source.randint(1, 60)
+            leavers.append(Leaver(tiny, endpoint, prompt, n=n, stream=source.random() < 0.5, **LONG))
+            num_sequences += n
+            if source.random() < 0.7:  # some leave at once, some stay for a while
+                leavers.pop(source.randrange(len(leavers))).leave()
+        for leaver in leavers:
+            leaver.leave()
+        # Those that left before they were submitted never were.
+        until(lambda: tiny.client.get("/load").json()["server_load"] == 0)
+        tiny.serving.check_clean()
     assert len(watched.ended) <= num_sequences
     assert {record.finish for record in watched.ended} == {FinishReason.ABORT}
     assert tiny.ask("text", "the wheel", max_tokens=8, ignore_eos=True)["choices"] == fresh

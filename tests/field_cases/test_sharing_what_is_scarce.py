@@ -6,6 +6,7 @@ import asyncio
 import random
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -15,7 +16,9 @@ from noria.core.outputs import FinishReason
 from noria.engine.messages import GenerateRequest, RequestRecord
 from noria.sampling.params import SamplingParams
 from support_models import write_checkpoint
+from support_processes import until
 from support_serving import Serving, serving
+from support_steering import steered
 
 LONGEST = 8192
 
@@ -76,22 +79,28 @@ def test_what_can_never_fit_the_blocks_is_refused_on_arrival(model: Path) -> Non
 
 
 def test_short_prompts_do_not_wait_for_a_long_one_and_it_takes_less_than_twice_its_time(model: Path) -> None:
-    long, budget = _body(_prompt(0, 6000), 1), 256
+    budget = 256
     alone = -(-6000 // budget)
-    with serving(model=model, max_num_batched_tokens=budget, num_gpu_blocks_override=1024) as running:
-        ended = threading.Event()
 
-        def ask_long() -> None:
-            asyncio.run(_ask(running.url, [long]))
-            ended.set()
+    def ask(seed: int, length: int) -> None:
+        _tokens(asyncio.run(_ask(running.url, [_body(_prompt(seed, length), 1)]))[0])
 
-        asker = threading.Thread(target=ask_long)
-        asker.start()
-        seed = 1
-        while not ended.is_set():
-            asyncio.run(_ask(running.url, [_body(_prompt(seed, 20), 1)]))
+    with (
+        serving(model=model, max_num_batched_tokens=budget, num_gpu_blocks_override=1024) as running,
+        steered(running.engine, 0.02) as steering,
+        ThreadPoolExecutor(2) as askers,
+    ):
+        with steering.held():  # until a short one is there beside the long one
+            long = askers.submit(ask, 0, 6000)
+            until(lambda: len(running.engine._intake._entries) == 1)
+            short = askers.submit(ask, 1, 20)
+            until(lambda: len(running.engine._intake._entries) == 2)
+        short.result()
+        seed = 2
+        while not long.done():
+            ask(seed, 20)
             seed += 1
-        asker.join()
+        long.result()
         steps = {record.request_id: _steps_until_first_token(running, record) for record in _records(running)}
         lengths = {record.request_id: record.num_prompt_tokens for record in _records(running)}
     assert [count for name, count in steps.items() if lengths[name] == 6000] <= [2 * alone]
@@ -164,13 +173,16 @@ def test_clients_that_vanish_leave_no_blocks_behind(model: Path) -> None:
             pass  # it left before there was an answer
 
     async def all_of_them(url: str) -> None:
-        timeout = httpx.Timeout(60, read=0.5)
+        timeout = httpx.Timeout(60, read=0.5, pool=None)
         limits = httpx.Limits(max_connections=16)
         async with httpx.AsyncClient(base_url=url, timeout=timeout, limits=limits) as client:
             await asyncio.gather(*(vanish(client, number) for number in range(120)))
 
     with serving(model=model, block_size=16, num_gpu_blocks_override=96, max_num_seqs=8) as running:
         asyncio.run(all_of_them(running.url))
+        # The server may yet have to notice that some of them left.
+        load = f"{running.url}/load"
+        until(lambda: httpx.get(load, timeout=60).json()["server_load"] == 0)
         running.check_clean()
         running.engine._intake.check()
         assert not running.engine._intake._entries
