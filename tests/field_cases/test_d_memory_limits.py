@@ -27,7 +27,7 @@ CONTAINER = 1500 * 2**20  # bytes
 def refused(*flags: object) -> str:
     """What `noria serve` says as it fails."""
     command = [sys.executable, "-m", "noria", "serve", "--port", "0", "--model", embedded_model(), *flags]
-    run = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=60)
+    run = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=240)
     assert run.returncode == 2, run.stderr
     assert "Traceback" not in run.stderr
     assert "Loading weights" not in run.stderr

