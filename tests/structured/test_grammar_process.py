@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from noria import LLM, RequestError, SamplingParams
 from noria.engine.messages import GenerateRequest
 from noria.sampling.grammar import Grammar
-from support_processes import is_alive, until
+from support_processes import LIMIT_S, is_alive, until
 
 DIGITS = Grammar("regex", "[0-9]{150}")
 
@@ -38,10 +39,18 @@ def pid_of(llm: LLM) -> int:
     return preparing(llm).process._process.pid
 
 
-class News:
-    """A sink that gathers what one request is told."""
+def started(llm: LLM) -> int:
+    """The id of the process, which there is once a grammar was asked for."""
+    texts(llm, [params(Grammar("regex", "[0-9]{4}"))])
+    return pid_of(llm)
 
-    def __init__(self) -> None:
+
+class News:
+    """A sink that gathers what one request is told. then: done on the engine's thread once there are `after` tokens."""
+
+    def __init__(self, after: int = 0, then: Callable[[], None] = lambda: None) -> None:
+        self._after = after
+        self._then = then
         self.tokens: list[int] = []
         self.finish: Any = None
         self.error: str | None = None
@@ -49,15 +58,18 @@ class News:
 
     def __call__(self, deltas: Any) -> None:
         for delta in deltas:
+            had = len(self.tokens)
             self.tokens += delta.token_ids
+            if had < self._after <= len(self.tokens):
+                self._then()
             if delta.finish is not None:
                 self.finish = delta.finish
                 self.error = delta.error
                 self.ended.set()
 
 
-def submit(llm: LLM, name: str, asked: SamplingParams) -> tuple[Any, News]:
-    news = News()
+def submit(llm: LLM, name: str, asked: SamplingParams, news: News | None = None) -> tuple[Any, News]:
+    news = news or News()
     prompt = tuple(llm.tokenizer.encode("hello"))
     return llm.client.submit([GenerateRequest(name, prompt, asked, 7)], news), news
 
@@ -66,55 +78,61 @@ def submit(llm: LLM, name: str, asked: SamplingParams) -> tuple[Any, News]:
 def test_outputs_go_on_as_if_nothing_had_been_when_the_process_is_lost(
     llm: LLM, monkeypatch: pytest.MonkeyPatch, blow: signal.Signals
 ) -> None:
-    monkeypatch.setattr("noria.structured.asking._FILL_LIMIT_S", 0.5)
+    # However slowly the next one starts here.
+    monkeypatch.setattr("noria.structured.grammars._STEP_LIMIT_S", LIMIT_S)
     expected = texts(llm, [params(DIGITS)])
-    before = pid_of(llm)
-    verdict, news = submit(llm, "lost", params(DIGITS))
-    verdict.result(20)
-    until(lambda: len(news.tokens) > 20)
-    os.kill(before, blow)
-    assert news.ended.wait(30)
+    process = preparing(llm).process
+    patient = process.steps.has_news
+
+    def strike() -> None:
+        monkeypatch.setattr(process.steps, "has_news", lambda limit_s: patient(limit_s / 6))
+        os.kill(process._process.pid, blow)
+
+    verdict, news = submit(llm, "lost", params(DIGITS), News(20, strike))
+    verdict.result(LIMIT_S)
+    assert news.ended.wait(LIMIT_S)
     assert news.error is None
     assert [llm.tokenizer.decode(news.tokens, True)] == expected
-    assert pid_of(llm) != before
-    until(lambda: not is_alive(before))
+    assert preparing(llm).process is not process
+    until(lambda: not is_alive(process._process.pid))
 
 
 def test_others_go_on_while_a_grammar_is_read(llm: LLM) -> None:
-    os.kill(pid_of(llm), signal.SIGSTOP)  # as if it took for ever
+    pid = started(llm)
+    os.kill(pid, signal.SIGSTOP)  # as if it took for ever
     try:
         verdict, _ = submit(llm, "reading", params(Grammar("regex", "[a-c]{3}")))
         assert len(texts(llm, [params(None, ignore_eos=True)])[0]) > 0
         assert not verdict.done()
         same, _ = submit(llm, "reading", params(None))
         with pytest.raises(RequestError, match="in use"):
-            same.result(5)
+            same.result(LIMIT_S)
     finally:
-        os.kill(pid_of(llm), signal.SIGCONT)
-    verdict.result(20)
+        os.kill(pid, signal.SIGCONT)
+    verdict.result(LIMIT_S)
 
 
 def test_who_waits_for_a_grammar_does_not_notice_that_another_one_ended_the_process(llm: LLM) -> None:
-    texts(llm, [params(Grammar("regex", "[0-9]{4}"))])  # there is a process
-    pid = pid_of(llm)
+    pid = started(llm)
     os.kill(pid, signal.SIGSTOP)
     verdict, news = submit(llm, "innocent", params(Grammar("regex", "[d-f]{4}")))
     os.kill(pid, signal.SIGKILL)
-    verdict.result(20)
-    assert news.ended.wait(20)
+    verdict.result(LIMIT_S)
+    assert news.ended.wait(LIMIT_S)
     assert news.error is None
     assert len(news.tokens) == 5
 
 
 def test_a_request_cancelled_while_its_grammar_is_read_ends_at_once_and_leaves_nothing(llm: LLM) -> None:
-    os.kill(pid_of(llm), signal.SIGSTOP)
+    pid = started(llm)
+    os.kill(pid, signal.SIGSTOP)
     try:
         verdict, news = submit(llm, "unwanted", params(Grammar("regex", "[x-z]{190}")))
         llm.client.cancel(["unwanted"])
     finally:
-        os.kill(pid_of(llm), signal.SIGCONT)
-    verdict.result(20)
-    assert news.ended.wait(20)
+        os.kill(pid, signal.SIGCONT)
+    verdict.result(LIMIT_S)
+    assert news.ended.wait(LIMIT_S)
     assert news.finish.value == "abort"
     until(lambda: grammars(llm)._sequences == {})
 
@@ -122,7 +140,7 @@ def test_a_request_cancelled_while_its_grammar_is_read_ends_at_once_and_leaves_n
 def test_a_refused_grammar_leaves_nothing(llm: LLM) -> None:
     verdict, _ = submit(llm, "refused", params(Grammar("regex", "(a")))
     with pytest.raises(RequestError, match="unclosed"):
-        verdict.result(20)
+        verdict.result(LIMIT_S)
     assert grammars(llm)._sequences == {}
     assert "refused" not in llm.client._preparations
 
@@ -130,7 +148,6 @@ def test_a_refused_grammar_leaves_nothing(llm: LLM) -> None:
 def test_the_process_ends_with_its_engine(letters_model: Any) -> None:
     with LLM(letters_model, show_progress=False, max_model_len=256, num_gpu_blocks_override=64) as own:
         assert preparing(own).process is None  # nobody has asked for a grammar
-        texts(own, [params(Grammar("regex", "[0-9]{4}"))])
-        pid = pid_of(own)
+        pid = started(own)
         assert is_alive(pid)
     until(lambda: not is_alive(pid))

@@ -109,7 +109,10 @@ def test_a_streamed_chat_is_parsed_into_a_model_of_pydantics(client: openai.Open
 
 
 def test_a_response_is_parsed_into_a_model_of_pydantics(client: openai.OpenAI) -> None:
-    response = client.responses.parse(model="test", input="hello", text_format=Owner, temperature=1)
+    seed = {"seed": 4}
+    response = client.responses.parse(
+        model="test", input="hello", text_format=Owner, temperature=1, extra_body=seed
+    )
     assert isinstance(response.output_parsed, Owner)
 
 
@@ -122,7 +125,7 @@ def test_a_message_follows_the_format_of_its_output_config(server: Serving) -> N
     }
     body = {
         "model": "test",
-        "max_tokens": 60,
+        "max_tokens": 200,  # more than all the spaces that the schema allows
         "messages": MESSAGES,
         "output_config": {"format": {"type": "json_schema", "schema": schema}},
     }
