@@ -15,6 +15,7 @@ from typing import Any
 class Script:
     """An answer. chunks: (seconds since the one before, tokens). overhead: that a chat's template adds.
     miscount: what the server counts too many of prompt tokens. breaks_after: chunks after which it hangs up.
+    gathers: streams that must have been there at once before it begins.
     """
 
     chunks: Sequence[tuple[float, int]] = ((0.0, 1),)
@@ -23,6 +24,7 @@ class Script:
     miscount: int = 0
     breaks_after: int | None = None
     tells_usage: bool = True
+    gathers: int = 1
 
 
 @dataclass
@@ -36,6 +38,7 @@ class ScriptedServer:
     num_connections: int = 0
     most_at_once: int = 0
     _now: int = 0
+    _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     @property
     def url(self) -> str:
@@ -88,9 +91,15 @@ class ScriptedServer:
         self._now += 1
         self.most_at_once = max(self.most_at_once, self._now)
         try:
+            await self._gather(script.gathers)
             return await self._stream(writer, path, script, usage)
         finally:
             self._now -= 1
+
+    async def _gather(self, count: int) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+            await self._changed.wait_for(lambda: self.most_at_once >= count)
 
     async def _stream(
         self, writer: asyncio.StreamWriter, path: str, script: Script, usage: dict[str, int]
@@ -156,12 +165,12 @@ def scripted(
     thread.start()
     listening = asyncio.run_coroutine_threadsafe(
         asyncio.start_server(server.serve, "127.0.0.1", 0), loop
-    ).result(10)
+    ).result(60)
     server.port = listening.sockets[0].getsockname()[1]
     try:
         yield server
     finally:
-        asyncio.run_coroutine_threadsafe(_end(listening), loop).result(10)
+        asyncio.run_coroutine_threadsafe(_end(listening), loop).result(60)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(60)
         loop.close()

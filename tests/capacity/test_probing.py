@@ -35,36 +35,38 @@ def test_levels_rise_to_what_runs_at_once_and_share_the_time() -> None:
 
 def _settled(client: InProcessClient) -> EngineStats:
     """Of an engine that nobody asks for anything: an end is told before the step with it is over."""
-    end_s = time.monotonic() + 10
+    end_s = time.monotonic() + 60
     while (stats := client.stats()).num_running and time.monotonic() < end_s:
         time.sleep(0.001)
     return stats
 
 
 class _Unhurried(LedgerRunner):
-    """Takes longer for a step than a client takes to send a request, as a model does."""
+    """Takes longer for a step than a client takes to send a request, as a model does. The clock counts steps alone:
+    whatever holds up the client, the time of a level passes with the steps that it is to show.
+    """
+
+    def __init__(self, block_size: int, clock: VirtualClock) -> None:
+        super().__init__(block_size)
+        self._clock = clock
 
     def collect(self, *arguments: Any) -> StepResult:
         time.sleep(0.002)
+        self._clock.advance(0.002)
         return super().collect(*arguments)
 
 
 def test_a_probe_shows_every_kind_of_step_and_leaves_nothing_behind() -> None:
     config = engine_config(num_blocks=400, block_size=4, max_num_seqs=6, max_num_batched_tokens=64)
-    recorder = Recorder()
-    runner = _Unhurried(config.cache.block_size)
+    recorder, clock = Recorder(), VirtualClock()
+    runner = _Unhurried(config.cache.block_size, clock)
     client = InProcessClient(
         lambda publish: make_loop(config, runner, MonotonicClock(), recorder, publish), config
     )
     told: list[float] = []
     try:
-        probe(
-            client,
-            config,
-            [Level(1, 0.2), Level(6, 0.5, is_deep=True), Level(6, 0.5)],
-            MonotonicClock(),
-            told.append,
-        )
+        stages = [Level(1, 0.2), Level(6, 0.5, is_deep=True), Level(6, 0.5)]
+        probe(client, config, stages, clock, told.append)
         stats = _settled(client)
     finally:
         client.shutdown()

@@ -63,7 +63,10 @@ def test_another_setting_is_found_at_its_first_different_step(tmp_path: Path) ->
 
 def test_a_log_holds_no_token_of_a_prompt_and_no_way_to_guess_one(tmp_path: Path) -> None:
     first, second = (recorded(tmp_path / f"{name}.jsonl", 1) for name in ("a", "b"))
-    same = [one for one in first.ended if len(first.ended[one].arrival.tokens) >= 8]
+    both = (
+        first.ended.keys() & second.ended.keys()
+    )  # in one of them a deadline may have been foretold to pass
+    same = [one for one in both if len(first.ended[one].arrival.tokens) >= 8]
     assert any(first.ended[one].arrival.tokens[:4] != second.ended[one].arrival.tokens[:4] for one in same)
     assert not any(b"prompt_token_ids" in path.read_bytes() for path in tmp_path.iterdir())
 
