@@ -19,6 +19,8 @@ import torch
 from support_models import write_checkpoint
 from support_serving import Serving, serving
 
+pytestmark = pytest.mark.timeout(1000)  # the harness takes its time to start
+
 # context, what is scored behind it
 PAIRS = (
     ("The water wheel", " turns"),
@@ -116,7 +118,7 @@ def samples(
             *("--output_path", work / "out", "--log_samples"),
         ],
         check=True,
-        timeout=240,
+        timeout=900,
         env={**os.environ, "HF_HOME": str(work / "cache"), "HF_HUB_OFFLINE": "1", "OPENAI_API_KEY": "none"},
     )
     return {
@@ -165,5 +167,6 @@ def test_every_written_text_is_what_a_client_gets_alone(
         alone = httpx.post(
             f"{served.url}/v1/completions",
             json={"prompt": context, "temperature": 0, "max_tokens": MAX_TOKENS, "stop": STOPS},
+            timeout=60,
         ).json()
         assert sample["resps"] == [[alone["choices"][0]["text"]]]

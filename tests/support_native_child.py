@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 
-def run_child(code: str, timeout_s: float = 250) -> str:
+def run_child(code: str, timeout_s: float = 800) -> str:
     """The code's output. It can import the tests' helpers. Fails with what it wrote where it does not end well."""
     tests = str(Path(__file__).parent)
     prelude = f"import sys; sys.path.insert(0, {tests!r})\n"

@@ -62,7 +62,7 @@ def test_each_test_of_the_suite_passes(roomy: Server, suite: str) -> None:
     program = Path(sys.executable).with_name("llm-comply")
     options = ["-u", f"{roomy.url}/v1", "-k", "x", "-m", "wheel", "-f", ",".join(names), "--json"]
     run = subprocess.run(
-        [program, "--format", suite, *options, *key], capture_output=True, text=True, timeout=120
+        [program, "--format", suite, *options, *key], capture_output=True, text=True, timeout=600
     )
     results = json.loads(run.stdout)["results"]
     assert [result["id"] for result in results] == names

@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from support_readme import run_readme
+
+pytestmark = pytest.mark.timeout(1000)  # a command after the other, each of which starts anew
 
 
 def test_an_architecture_of_one_s_own(tmp_path: Path) -> None:
