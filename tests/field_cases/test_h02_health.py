@@ -5,10 +5,14 @@ The kind: status reports progress seen, not existence.
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 import pytest
@@ -22,12 +26,30 @@ ENDLESS = 60_000  # tokens: more than any machine makes of them while a test las
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
-    model = cached_checkpoint("llama", max_position_embeddings=65_536)
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("model") / "model"
+    shutil.copytree(cached_checkpoint("llama", max_position_embeddings=65_536), directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
     flags = ("--model", model, "--num-gpu-blocks-override", 12_288, "--engine-hang-timeout", HANG_S)
     log = tmp_path_factory.mktemp("server") / "log"
     with processes(log, *flags, "--disable-uvicorn-access-log") as running:
         yield running.ready()
+
+
+@contextmanager
+def unreadable(model: Path) -> Iterator[None]:
+    """An engine that begins to load it while the block lasts comes to no end of that."""
+    config = model / "config.json"
+    kept = config.rename(model.with_name("config.json"))
+    os.mkfifo(config)  # who reads it waits until somebody writes, which nobody does
+    try:
+        yield
+    finally:
+        kept.replace(config)
 
 
 def busy(server: Processes) -> list[Stream]:
@@ -60,18 +82,19 @@ def test_a_stopped_engine_is_first_not_ready_then_not_healthy_and_recovers(
     until(server.is_clean)
 
 
-def test_an_engine_that_is_gone_is_not_healthy_until_the_next_is_there(server: Processes) -> None:
+def test_an_engine_that_is_gone_is_not_healthy_until_the_next_is_there(
+    server: Processes, model: Path
+) -> None:
     expected = server.tokens(PROMPT, 20)
     streams = busy(server)
     engine = server.pids()["engine"]
-    server.process.send_signal(signal.SIGSTOP)  # else there might be the next one before a look at this
-    try:
+    with unreadable(model):  # else the next one might be there before a look at this
         server.kill("engine")
         assert until(lambda: server.status("/health") == 503) < HANG_S  # not as one that hangs
         for stream in streams:
             assert [error["code"] for error in stream.end().errors] == [503]
-    finally:
-        server.process.send_signal(signal.SIGCONT)
+    until(lambda: server.pids().get("engine", engine) != engine)
+    server.kill("engine")  # which waits for what nobody writes
     until(lambda: server.status("/ready") == 200)
     assert server.status("/health") == 200
     assert server.pids()["engine"] != engine
