@@ -22,7 +22,7 @@ from support_processes import LIMIT_S, Processes, is_alive, processes, until
 
 PROMPT = [5, 6, 7, 8]
 NUM_STREAMS = 5
-LONG = 4000  # tokens: streams of them are still there when the last one has begun
+LONG = 2500  # tokens: streams of them are still there when the last one has begun
 ENDLESS = 60_000  # tokens: more than any machine makes of them while a test lasts
 
 
