@@ -137,6 +137,14 @@ def test_a_missing_model_is_named_with_what_makes_one(
     assert "cannot be read" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("asked", [["--until", "certain", "--slo", "chat"], ["--slo-target", "0.9"]])
+def test_what_a_measured_run_alone_is_judged_by_is_refused(
+    asked: list[str], model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", str(model), "--rate", "1", *asked]) == 2
+    assert f"{asked[0]} is about the verdict of a measured run" in capsys.readouterr().err
+
+
 def test_logs_of_different_settings_are_not_learnt_as_one(
     log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -193,7 +193,7 @@ def test_help_names_every_flag_its_default_and_its_variable() -> None:
     words = " ".join(parser().format_help().split())
     for setting in settings_of(ServeOptions):
         assert all(flag in words for flag in (setting.flag, *setting.about.aliases))
-        assert f"environment: {setting.environment}]" in words
+        assert f"environment: {', '.join((setting.environment, *setting.about.fallbacks))}]" in words
     assert "==SUPPRESS==" not in words
 
 

@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from noria.cli.command import Command
+from noria.cli.commands import COMMANDS
 from noria.config import parse
 from noria.config.asked import EngineOptions, MemoryOptions, ModelOptions, SchedulerOptions
 from noria.config.docs import options_page, options_table
@@ -220,6 +222,18 @@ def test_any_value_is_either_read_the_same_twice_or_refused(setting: Setting, ra
 def test_the_docs_page_is_the_one_that_the_settings_write() -> None:
     page = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
     assert page == options_page(), "renew it: python -m noria.config.docs > docs/options.md"
+
+
+def commands() -> list[Command]:
+    """Those of the command line, but the two whose few settings their help alone tells."""
+    all_of_them = (one for entry in COMMANDS for one in getattr(entry, "commands", (entry,)))
+    return [one for one in all_of_them if one.name not in ("pull", "plugins")]
+
+
+@pytest.mark.parametrize("command", commands(), ids=lambda command: command.name)
+def test_the_docs_page_tells_the_settings_of_every_subcommand(command: Command) -> None:
+    told = set(options_page().splitlines())
+    assert [row for row in options_table(command.options).splitlines() if row not in told] == []
 
 
 @by_name

@@ -100,7 +100,7 @@ def test_classes_are_made_as_the_classifier_says() -> None:
     [
         (classifier("a"), {"runner": "generate"}, "has no output over its vocabulary"),
         (chat(), {"convert": "classify"}, "the model has no classifier"),
-        (chat(), {"score_method": "classifier"}, "is not able to that; it is to: tokens, similarity"),
+        (chat(), {"score_method": "classifier"}, "the model cannot score so; it can by: tokens, similarity"),
         (small_config(has_logits=False), {"convert": "none"}, "leaves this model nothing to serve"),
         (chat(), {"score_words": ("yes",)}, "two different words, got yes"),
         (chat(), {"pooler_config": {"pool": 1}}, "--pooler-config holds pool; it may hold pooling_type"),

@@ -269,6 +269,8 @@ def test_block_sizes_and_prefixes_are_compared(tiny_model: Path, tmp_path: Path)
         (["--until", "certain"], "give --slo"),
         (["--endpoint", "chat"], "give --base-url"),
         (["some-model", "--base-url", "http://127.0.0.1:1"], "exclude each other"),
+        (["--extra-body", "{}"], "--extra-body is about requests to a server: give --base-url"),
+        (["--max-num-seqs", "4", "--base-url", "http://127.0.0.1:1"], "without effect: --max-num-seqs;"),
         (["--slo", "ttft"], "must be one of chat, rag, code"),
         (["--prompt-tokens", "many", "--base-url", "http://127.0.0.1:1"], "does not list its models"),
         (["--trace", "/nowhere", "--base-url", "http://127.0.0.1:1"], "does not list its models"),

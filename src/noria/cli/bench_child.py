@@ -67,7 +67,7 @@ def _built(asked: EngineOptions, loop: asyncio.AbstractEventLoop, options: Bench
         engine.resolved.config.model_name, engine.resolved.config.scheduler.max_model_len, True, fingerprint
     )
     encode = _without_frame(tokenizer)
-    decode = tokenizer.decode if options.result.save_texts else None
+    decode = tokenizer.decode if options.texts.save_texts else None
     return EngineTarget(
         engine.client, facts, encode, options.workload.bench_seed, loop, decode, options.target.ignore_eos
     )

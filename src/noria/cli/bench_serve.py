@@ -21,8 +21,11 @@ from noria.bench.run import RunResult
 from noria.bench.slo import parse_slo
 from noria.bench.table import render
 from noria.bench.validity import are_valid
-from noria.config.benching import BenchOptions
+from noria.config.asked import EngineOptions
+from noria.config.benching import BenchOptions, TargetOptions
 from noria.config.errors import ConfigError, EngineError
+from noria.config.option import as_flag, settings_of
+from noria.config.parse import value_of
 
 _INVALID_STATUS = 1
 _WIDTH = 120  # of a table that is not shown on a terminal
@@ -34,7 +37,7 @@ def run(options: BenchOptions) -> int:
     directory = run_directory(options.result.out)
     result = measure(options)
     report = make_report(result, options)
-    names = write_run(report, directory, options.result.save_texts)
+    names = write_run(report, directory, options.texts.save_texts)
     names += write_html(report, directory / "report.html")
     console = Console()
     if not console.is_terminal:
@@ -47,7 +50,7 @@ def run(options: BenchOptions) -> int:
 
 def measure(options: BenchOptions) -> RunResult:
     """Run the load in a process of its own, showing how it goes. Ctrl-C ends the load. Raises NoriaError."""
-    with Progress(options.result.progress) as progress, _child(options) as (process, pipe):
+    with Progress(options.progress.progress) as progress, _child(options) as (process, pipe):
         while True:
             kind, content = _receive(process, pipe)
             if kind == "news":
@@ -68,9 +71,40 @@ def _check(options: BenchOptions) -> None:
         raise ConfigError(
             "endpoint chat is a server's: give --base-url; the engine in process takes token ids"
         )
-    if options.target.base_url is not None and options.engine.model.model is not None:
+    if options.target.base_url is None:
+        _check_in_process(options.target)
+    elif options.engine.model.model is not None:
         raise ConfigError(
             "a model and --base-url exclude each other: the server has a model; --request-model picks one of its"
+        )
+    else:
+        _tell_unused(options.engine)
+
+
+def _check_in_process(target: TargetOptions) -> None:
+    of_servers = {
+        "request_model": target.request_model is not None,
+        "extra_body": target.extra_body is not None,
+        "exact_chunks": target.exact_chunks,
+    }
+    for name, is_stated in of_servers.items():
+        if is_stated:
+            raise ConfigError(
+                f"{as_flag(name)} is about requests to a server: give --base-url, or leave it out"
+            )
+
+
+def _tell_unused(engine: EngineOptions) -> None:
+    """They may come from an environment that is meant for the server, so they are no fault."""
+    unused = [
+        setting.flag
+        for setting in settings_of(EngineOptions)
+        if setting.name not in ("tokenizer", "revision") and value_of(engine, setting) != setting.default
+    ]
+    if unused:
+        print(
+            f"note: without effect: {', '.join(unused)}; the server at --base-url has its own settings",
+            file=sys.stderr,
         )
 
 

@@ -32,8 +32,9 @@ from noria.capacity.simulate import Deployment, SimulatedRun, simulate
 from noria.capacity.validation import Comparison, validate
 from noria.capacity.what_if import with_changes
 from noria.capacity.workers import Workers
-from noria.config.benching import BenchOptions
+from noria.config.benching import BenchOptions, LoadOptions
 from noria.config.engine import EngineConfig
+from noria.config.errors import ConfigError
 from noria.config.simulating import SimulateOptions
 
 _WIDTH = 120  # of a table that is not shown on a terminal
@@ -74,6 +75,7 @@ class Case:
 
 def run(options: SimulateOptions) -> int:
     """Status 1 where a validated run was decided otherwise than its simulation."""
+    _check(options.load)
     calibration = load(options.simulation.step_model)
     console = _console()
     if options.simulation.validate is not None:
@@ -100,6 +102,20 @@ def run(options: SimulateOptions) -> int:
     return 0
 
 
+def _check(asked: LoadOptions) -> None:
+    """Raise ConfigError for what is asked of a measurement's verdict: a simulation gives none."""
+    stated = {
+        "--until": asked.until is not None,
+        "--slo-target": asked.slo_target != LoadOptions().slo_target,
+    }
+    for flag, is_stated in stated.items():
+        if is_stated:
+            raise ConfigError(
+                f"{flag} is about the verdict of a measured run, and a simulation gives none: it runs all --requests, "
+                "and tells with --slo which share of them keeps the limits"
+            )
+
+
 def _load(options: SimulateOptions, config: EngineConfig) -> tuple[Workload, Play]:
     count = num_requests(options.load, options.workload.trace is not None)
     workload = make_workload(options.workload, count, config.scheduler.max_model_len, None)
@@ -121,7 +137,8 @@ def _cases(
         return _simulated(replace(calibration, config=configs[name]), workload, play, options, seed)
 
     found: dict[str, list[Simulated]] = {name: [] for name in configs}
-    with Workers(work, len(tasks)) as workers, _progress(len(tasks)) as advance:
+    is_shown = options.progress.progress
+    with Workers(work, len(tasks)) as workers, _progress(len(tasks), is_shown) as advance:
         for (name, _), one in zip(tasks, workers.each(tasks), strict=True):
             found[name].append(one)
             advance()
@@ -266,7 +283,7 @@ def _console() -> Console:
 
 
 @contextmanager
-def _progress(total: int) -> Iterator[Callable[[], Any]]:
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+def _progress(total: int, is_shown: bool) -> Iterator[Callable[[], Any]]:
+    with Progress(console=Console(stderr=True), transient=True, disable=not is_shown) as progress:
         task = progress.add_task("Simulating", total=total)
         yield lambda: progress.advance(task)

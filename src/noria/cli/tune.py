@@ -45,7 +45,7 @@ def run(options: TuneOptions) -> int:
         )
     directory = run_directory(options.result.out)
     job = _job(options, _calibration(options, directory), directory)
-    found = _search(job, options.result.progress)
+    found = _search(job, options.progress.progress)
     written = _write(found, options.workload, directory)
     console = Console()
     _show(found, console if console.is_terminal else Console(width=_WIDTH))

@@ -29,11 +29,11 @@ class ModelOptions:
 
     model: str | None = option(
         None,
-        "The model to serve: a folder with safetensors files, a GGUF file, or a repository name on the Hugging "
-        "Face hub.",
+        "The model to serve: a folder with safetensors files, a GGUF file, the name of a pulled model, or a repository "
+        "on the Hugging Face hub, as org/name or org/name:FILE.gguf.",
         MODEL,
         positional=True,
-        default_words="the small model embedded in Noria",
+        default_words="smollm2, a small model that noria pull fetches",
     )
     tokenizer: str | None = option(
         None,

@@ -46,7 +46,8 @@ class PoolingOptions:
     )
     score_words: tuple[str, ...] = option(
         ("yes", "no"),
-        "The two words that a chat model is asked to choose between, the one that says that texts fit first.",
+        "The two words that a chat model is asked to choose between, the one that says that texts fit first. Each has "
+        "to be one token of the model's.",
         TEXT,
         several=Several.SPREAD,
         default_words="yes no",

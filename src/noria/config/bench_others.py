@@ -14,7 +14,9 @@ from noria.config.option import PATH, REAL, WHOLE, Several, check_values, option
 class TraceFileOptions:
     TITLE: ClassVar[str] = "Trace"
 
-    trace: str | None = option(None, "The file.", PATH, positional=True, default_words="must be given")
+    trace: str | None = option(
+        None, "The trace to look at.", PATH, positional=True, default_words="must be given"
+    )
     trace_format: str = option(
         "auto",
         "What the file is; auto looks at its first line.",
@@ -24,8 +26,8 @@ class TraceFileOptions:
     trace_time_unit: float = option(
         0.001, "Seconds that a unit of Mooncake's timestamps is.", REAL, low=0, low_is_open=True
     )
-    write_trace: str | None = option(None, "Write it to this file.", PATH, default_words="not written")
-    write_format: str = option("noria", "In this form.", choices=("noria", "azure", "mooncake"))
+    write_trace: str | None = option(None, "Write the trace to this file.", PATH, default_words="not written")
+    write_format: str = option("noria", "The form of --write-trace.", choices=("noria", "azure", "mooncake"))
 
     def __post_init__(self) -> None:
         check_values(self)

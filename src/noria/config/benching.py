@@ -92,8 +92,8 @@ class WorkloadOptions:
     pause: float = option(1.0, "Mean seconds from an answer to the next turn.", REAL, low=0)
     synthetic: str | None = option(
         None,
-        "All of it in one, as guidellm writes it: prompt_tokens=256,prompt_tokens_stdev=64,output_tokens=128,turns=3,"
-        "prefix_tokens=64,prefix_count=4.",
+        "Lengths, turns and prefixes in one, as guidellm writes it: prompt_tokens=256,prompt_tokens_stdev=64,"
+        "output_tokens=128,turns=3,prefix_tokens=64,prefix_count=4.",
         default_words="the settings above",
     )
     trace: str | None = option(
@@ -159,9 +159,9 @@ class LoadOptions:
     ramp_to: float | None = option(
         None, "Rate that --rate grows or falls to.", REAL, low=0, low_is_open=True, default_words="no ramp"
     )
-    ramp_seconds: float = option(60.0, "How long that takes.", REAL, low=0, low_is_open=True)
+    ramp_seconds: float = option(60.0, "How long --ramp-to takes.", REAL, low=0, low_is_open=True)
     ramp_shape: str = option(
-        "linear", "By equal steps, or by equal factors.", choices=("linear", "exponential")
+        "linear", "linear: by equal steps; exponential: by equal factors.", choices=("linear", "exponential")
     )
     max_concurrency: int | None = option(
         None,
@@ -215,12 +215,34 @@ class ResultOptions:
 
     out: str | None = option(
         None,
-        "Directory for result.json, requests.jsonl, requests.csv, report.html and what else there is.",
+        "Directory for everything that is written; docs/bench.md and docs/tune.md say what that is.",
         PATH,
         default_words="runs/TIME",
     )
-    save_texts: bool = option(False, "Keep the answers' texts in result.json.", SWITCH)
+
+    def __post_init__(self) -> None:
+        check_values(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressOptions:
+    """What is told meanwhile."""
+
+    TITLE: ClassVar[str] = "Results"
+
     progress: bool = option(True, "Show what happens while it does.", SWITCH)
+
+    def __post_init__(self) -> None:
+        check_values(self)
+
+
+@dataclass(frozen=True, slots=True)
+class TextsOptions:
+    """What is kept of answers."""
+
+    TITLE: ClassVar[str] = "Results"
+
+    save_texts: bool = option(False, "Keep the answers' texts in result.json.", SWITCH)
 
     def __post_init__(self) -> None:
         check_values(self)
@@ -234,4 +256,6 @@ class BenchOptions:
     workload: WorkloadOptions = field(default_factory=WorkloadOptions)
     load: LoadOptions = field(default_factory=LoadOptions)
     result: ResultOptions = field(default_factory=ResultOptions)
+    progress: ProgressOptions = field(default_factory=ProgressOptions)
+    texts: TextsOptions = field(default_factory=TextsOptions)
     engine: EngineOptions = field(default_factory=EngineOptions)

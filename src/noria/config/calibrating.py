@@ -36,7 +36,6 @@ class CalibrationOptions:
         several=Several.REPEATED,
         default_words="measure in this process",
     )
-
     from_bench: tuple[str, ...] = option(
         (),
         "Directory of a noria bench serve --base-url of that server, from the time of the log in the same place of "

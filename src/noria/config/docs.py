@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from itertools import chain, groupby
+from itertools import groupby
 
+from noria.config.asked import EngineOptions
 from noria.config.bench_others import (
     BatchOptions,
     CountOptions,
@@ -15,30 +16,52 @@ from noria.config.bench_others import (
     SizesOptions,
     TraceFileOptions,
 )
-from noria.config.benching import LoadOptions, ResultOptions, TargetOptions, WorkloadOptions
+from noria.config.benching import (
+    LoadOptions,
+    ProgressOptions,
+    ResultOptions,
+    TargetOptions,
+    TextsOptions,
+    WorkloadOptions,
+)
+from noria.config.calibrating import CalibrationOptions
 from noria.config.flags import default_words
 from noria.config.generating import PromptOptions, SamplingOptions, TalkOptions
+from noria.config.inspecting import ComparisonOptions
 from noria.config.option import Setting, Several, settings_of
-from noria.config.serving import ServeOptions
+from noria.config.serving import QueueOptions, ServerOptions
+from noria.config.simulating import SimulationOptions
+from noria.config.tools import ToolOptions
 from noria.config.tuning import TuningOptions
 
-_GROUPS = (
-    ServeOptions,
-    SamplingOptions,
-    PromptOptions,
-    TalkOptions,
-    TargetOptions,
-    WorkloadOptions,
-    LoadOptions,
-    ResultOptions,
-    CountOptions,
-    BatchOptions,
-    SizesOptions,
-    RatiosOptions,
-    TraceFileOptions,
-    RunsOptions,
-    TuningOptions,
+_PLAYS = "`noria bench` (but `trace`), `noria simulate` and `noria tune`"
+
+# Groups of settings, and who takes them.
+_GROUPS: tuple[tuple[type, str], ...] = (
+    (EngineOptions, "every subcommand that opens a model, and `LLM`"),
+    (QueueOptions, "`noria serve`"),
+    (ServerOptions, "`noria serve`"),
+    (SamplingOptions, "`noria generate` and `noria chat`"),
+    (PromptOptions, "`noria generate`"),
+    (TalkOptions, "`noria chat`"),
+    (TargetOptions, "`noria bench serve`"),
+    (WorkloadOptions, _PLAYS),
+    (LoadOptions, "`noria bench serve` and `noria simulate`"),
+    (ResultOptions, _PLAYS),
+    (ProgressOptions, "`noria bench serve`, `noria simulate` and `noria tune`"),
+    (TextsOptions, "`noria bench serve`"),
+    (CountOptions, "`noria bench batching`, `block-size` and `prefix`"),
+    (BatchOptions, "`noria bench batching`"),
+    (SizesOptions, "`noria bench block-size`"),
+    (RatiosOptions, "`noria bench prefix`"),
+    (TraceFileOptions, "`noria bench trace`"),
+    (RunsOptions, "`noria config diff`"),
+    (CalibrationOptions, "`noria calibrate`"),
+    (SimulationOptions, "`noria simulate`"),
+    (TuningOptions, "`noria tune`"),
+    (ComparisonOptions, "`noria inspect`"),
 )
+_OF_OTHERS_TOO = {ToolOptions: "`noria serve` and `LLM`"}  # groups that are inside another one
 
 _INTRODUCTION = """\
 # Settings
@@ -56,11 +79,14 @@ Every setting has one name, and four places where it may stand. The first that i
    ([operating-point.md](operating-point.md))
 5. the default
 
-In Python the name is a keyword: `LLM(max_model_len=4096)`. A name that is not listed here is an error in all
-places but the environment, where other programs put names of their own. The server's settings belong to
-`noria serve` alone, those of sampling to `noria generate` and `noria chat`, those of prompts and of the
-conversation to one of these, and those from "What is measured" on to `noria bench`, `noria config` and
-`noria tune`.
+In Python the name is a keyword, `LLM(max_model_len=4096)`, beside which nothing else is looked at but an
+`operating_point`. A name that the subcommand does not take is an error in all places but the environment, where
+other programs put names of their own. Below each heading is who takes its settings; what little `noria pull` and
+`noria plugins` take is in their `--help`.
+
+Two things are told by the environment alone: `NORIA_CACHE`, the directory in which pulled models lie (else
+`noria` in the user's cache directory), and what the Hugging Face hub's own library knows (`HF_HOME`, `HF_TOKEN`,
+`HF_HUB_OFFLINE`, ...).
 
 Sizes are bytes, or carry a suffix: `512MiB` and `1.5GB` are binary and decimal. Lengths are tokens. One letter
 alone is decimal when small and binary when capital, as in vLLM: `8k` is 8000, `8K` is 8192.
@@ -70,12 +96,22 @@ alone is decimal when small and binary when capital, as in vLLM: `8k` is 8000, `
 
 def options_page() -> str:
     """The whole page, in Markdown."""
-    settings = chain.from_iterable(settings_of(group) for group in _GROUPS)
-    tables = [
-        f"## {title}\n\n{_table(list(rows))}"
-        for title, rows in groupby(settings, lambda setting: setting.title)
+    told = [
+        (setting, _OF_OTHERS_TOO.get(setting.group, takers))
+        for group, takers in _GROUPS
+        for setting in settings_of(group)
     ]
-    return _INTRODUCTION + "\n".join(tables)
+    return _INTRODUCTION + "\n".join(
+        _section(title, list(rows)) for title, rows in groupby(told, lambda row: row[0].title)
+    )
+
+
+def _section(title: str, told: list[tuple[Setting, str]]) -> str:
+    """told: settings, and who takes each."""
+    (_, most), *_ = told
+    others = [f"`{setting.flag}` by {takers}" for setting, takers in told if takers != most]
+    words = "; ".join([f"Taken by {most}", *others])
+    return f"## {title}\n\n{words}.\n\n{_table([setting for setting, _ in told])}"
 
 
 def options_table(cls: type) -> str:

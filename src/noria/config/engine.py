@@ -103,7 +103,7 @@ class EngineConfig:
     scheduler: SchedulerConfig
     cache: CacheConfig
     dtype: str  # float32 | bfloat16 | float16: of weights
-    device: str  # cpu | cuda
+    device: str  # cpu
     num_threads: int
     seed: int  # draws the seeds of requests that state none
     queue: QueueConfig = QueueConfig()

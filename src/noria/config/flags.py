@@ -134,7 +134,8 @@ def _add_flag(section: Any, setting: Setting) -> None:
 
 
 def flag_help(setting: Setting) -> str:
-    return f"{setting.about.help} [default: {default_words(setting)}; environment: {setting.environment}]"
+    variables = ", ".join((setting.environment, *setting.about.fallbacks))
+    return f"{setting.about.help} [default: {default_words(setting)}; environment: {variables}]"
 
 
 def default_words(setting: Setting) -> str:

@@ -24,7 +24,8 @@ class ObservingOptions:
     otlp_traces_endpoint: str | None = option(
         None,
         "Address that takes OpenTelemetry traces over HTTP, as http://127.0.0.1:4318/v1/traces; a span for each "
-        "request that generates goes there, without any text. Needs noria[otel]; OTEL_* settings hold.",
+        "request that generates or asks for embeddings goes there, without any text. Needs noria[otel]; OTEL_* "
+        "settings hold.",
         default_words="no traces",
     )
     run_log: str | None = option(

@@ -68,7 +68,7 @@ class ServerOptions:
     )
     uvicorn_log_level: str = option(
         "info",
-        "How much the web server logs.",
+        "How much the processes that speak HTTP log, a line for each request (info) included.",
         choices=("critical", "error", "warning", "info", "debug", "trace"),
     )
     shutdown_timeout: float = option(

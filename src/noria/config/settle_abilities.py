@@ -92,7 +92,7 @@ def _score_method(model: ModelConfig, asked: PoolingOptions, tasks: tuple[Task, 
     wanted = ScoreMethod(asked.score_method)
     if wanted not in methods:
         able = ", ".join(method.value for method in methods) or "none"
-        raise ConfigError(f"--score-method {wanted.value}: the model is not able to that; it is to: {able}")
+        raise ConfigError(f"--score-method {wanted.value}: the model cannot score so; it can by: {able}")
     return wanted
 
 

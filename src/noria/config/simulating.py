@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from noria.config.benching import LoadOptions, ResultOptions, WorkloadOptions
+from noria.config.benching import LoadOptions, ProgressOptions, ResultOptions, WorkloadOptions
 from noria.config.option import PATH, WHOLE, Several, check_values, option
 
 
@@ -24,8 +24,9 @@ class SimulationOptions:
     replicas: int = option(1, "Engines behind one router.", WHOLE, low=1)
     router: str = option(
         "least-requests",
-        "Which of them gets a request: the next in turn, the one with the fewest requests, the one with the fewest "
-        "tokens to read, or the one that got prompts with this beginning before.",
+        "Which of them gets a request. round-robin: the next in turn; least-requests: the one with the fewest; "
+        "least-tokens: the one with the fewest tokens to read; prefix: the one that got prompts with this beginning "
+        "before.",
         choices=("round-robin", "least-requests", "least-tokens", "prefix"),
     )
     what_if: tuple[str, ...] = option(
@@ -62,3 +63,4 @@ class SimulateOptions:
     workload: WorkloadOptions = field(default_factory=WorkloadOptions)
     load: LoadOptions = field(default_factory=LoadOptions)
     result: ResultOptions = field(default_factory=ResultOptions)
+    progress: ProgressOptions = field(default_factory=ProgressOptions)

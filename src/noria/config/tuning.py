@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from noria.config.asked import EngineOptions
-from noria.config.benching import ResultOptions, WorkloadOptions
+from noria.config.benching import ProgressOptions, ResultOptions, WorkloadOptions
 from noria.config.option import PATH, REAL, SWITCH, WHOLE, Several, check_values, option
 
 
@@ -106,4 +106,5 @@ class TuneOptions:
     tuning: TuningOptions = field(default_factory=TuningOptions)
     workload: WorkloadOptions = field(default_factory=WorkloadOptions)
     result: ResultOptions = field(default_factory=ResultOptions)
+    progress: ProgressOptions = field(default_factory=ProgressOptions)
     engine: EngineOptions = field(default_factory=EngineOptions)
