@@ -157,7 +157,9 @@ class Matrix(Protocol):
         ...
 
     @property
-    def shape(self) -> tuple[int, int]: ...
+    def shape(self) -> tuple[int, int]:
+        """[N, K]: outputs, inputs."""
+        ...
 
     @property
     def kind(self) -> str:
@@ -191,7 +193,9 @@ class Packer(Protocol):
         """table: [V, H], the embedding or the output. The handle serves `embed` and `lm_head`."""
         ...
 
-    def pack_vector(self, vector: np.ndarray) -> Weight: ...
+    def pack_vector(self, vector: np.ndarray) -> Weight:
+        """vector: [n], of a norm."""
+        ...
 
     def pack_table(self, table: np.ndarray) -> Weight:
         """table: [places, K], kept in float32: of `EmbeddingSum`, or of the rotation, [positions, rotary_dim], the

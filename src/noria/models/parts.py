@@ -32,10 +32,12 @@ HeadNorms = tuple[Norm | None, Norm | None]  # over each query head, over each k
 class TensorReader(Protocol):
     """A checkpoint's tensors by logical name, in the ops' order. Each is to be read once."""
 
-    def matrix(self, name: str) -> Matrix: ...
+    def matrix(self, name: str) -> Matrix:
+        """[out, in], still in its file."""
+        ...
 
     def vector(self, name: str) -> np.ndarray:
-        """float32"""
+        """[n] float32"""
         ...
 
 
@@ -79,7 +81,10 @@ class Ends:
 
 
 class Loader:
-    """Packs the blocks of one model, tensor by tensor."""
+    """Packs the blocks of one model, tensor by tensor: those of `noria.models.shapes`, by the names that it has there.
+
+    Raises ModelError for a tensor that cannot be read.
+    """
 
     def __init__(self, config: ModelConfig, read: TensorReader, packer: Packer) -> None:
         self.config = config
@@ -88,6 +93,7 @@ class Loader:
         self._packer = packer
 
     def ends(self) -> Ends:
+        """`embedding` and `head` [V, H], `norm` [H]."""
         config = self.config
         embedding = self._packer.pack_vocabulary(self._read.matrix("embedding"))
         head = embedding if config.has_logits else None
@@ -103,9 +109,11 @@ class Loader:
         return PoolingHeads({Head.CLASSES: (Dense(weight),)})
 
     def norm(self, name: str) -> Norm:
+        """A vector [H], or [D] of a head, with the configuration's epsilon."""
         return Norm(self._packer.pack_vector(self._read.vector(name)), self.config.norm_eps)
 
     def attention(self, layer: int, rope: Weight, head_norms: HeadNorms = (None, None)) -> AttentionBlock:
+        """A layer's `input_norm`, `q`, `k`, `v` and `o`, and its window. rope: as the architecture is given it."""
         config, heads, prefix = self.config, self.heads, f"layers.{layer}."
         return AttentionBlock(
             norm=self.norm(prefix + "input_norm"),
@@ -116,15 +124,18 @@ class Loader:
         )
 
     def projection(self, layer: int, rope: Weight, head_norms: HeadNorms = (None, None)) -> QkvProjection:
+        """`q`, `k` and `v` as one matrix [Hq * D + 2 * Hkv * D, H], with their biases if there are such."""
         heads, names = self.heads, [f"layers.{layer}.{part}" for part in ("q", "k", "v")]
         shape = (heads.query_size + 2 * heads.kv_size, self.config.hidden_size)
         qkv = self._packer.pack_linear(shape, self._weights(names), self._biases(names, self.config.qkv_bias))
         return QkvProjection(qkv, heads, rope, *head_norms)
 
     def head_norms(self, layer: int) -> HeadNorms:
+        """`q_norm` and `k_norm`, [D] each."""
         return self.norm(f"layers.{layer}.q_norm"), self.norm(f"layers.{layer}.k_norm")
 
     def mlp(self, layer: int) -> MlpBlock:
+        """A layer's `mlp_norm`, `gate`, `up` and `down`."""
         return MlpBlock(
             norm=self.norm(f"layers.{layer}.mlp_norm"),
             gate_up=self.gate_up(layer),
@@ -133,17 +144,19 @@ class Loader:
         )
 
     def gate_up(self, layer: int) -> Weight:
-        """For `norm_glu`."""
+        """`gate` and `up` as one matrix [2 * F, H], for `norm_glu`."""
         config, names = self.config, [f"layers.{layer}.gate", f"layers.{layer}.up"]
         shape = (2 * config.intermediate_size, config.hidden_size)
         return self._packer.pack_glu(shape, self._weights(names), self._biases(names, config.mlp_bias))
 
     def down(self, layer: int) -> Weight:
+        """[H, F]"""
         config = self.config
         shape = (config.hidden_size, config.intermediate_size)
         return self.linear(f"layers.{layer}.down", shape, config.mlp_bias)
 
     def linear(self, name: str, shape: tuple[int, int], has_bias: bool) -> Weight:
+        """`name`.weight [out, in], and `name`.bias [out] if there is one."""
         return self._packer.pack_linear(shape, self._weights([name]), self._biases([name], has_bias))
 
     def _weights(self, names: list[str]) -> list[Matrix]:

@@ -30,7 +30,9 @@ class Architecture(Protocol):
         """Every tensor that a checkpoint must hold, by logical name."""
         ...
 
-    def __init__(self, config: ModelConfig, read: TensorReader, packer: Packer, rope: Weight) -> None: ...
+    def __init__(self, config: ModelConfig, read: TensorReader, packer: Packer, rope: Weight) -> None:
+        """Pack every tensor, each read once. rope: the packed table of the rotation, for `QkvProjection`."""
+        ...
 
     def forward(self, ops: Ops) -> Ending:
         """The ops of one step."""

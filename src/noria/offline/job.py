@@ -22,7 +22,9 @@ from noria.tokenize.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What a step brought for one output. parts: of it that are now certain; num_tokens: new ones."""
+    """What a step brought for one output. parts: of its text, reasoning and calls, what is now certain and was not told
+    before; text: those for the user. num_tokens: new ones. output holds all of it so far.
+    """
 
     request: RequestOutput
     output: CompletionOutput

@@ -66,9 +66,9 @@ logger = logging.getLogger("noria")
 class LLM:
     """A model, its tokenizer and a running engine.
 
-    model: a path to a GGUF file or a safetensors directory, a hub id, or None for the embedded default model.
+    model: a path to a GGUF file or a safetensors directory, a hub id, or None for smollm2, which `noria pull` fetches.
     settings: as flags of `noria serve` spell them, with underscores (max_model_len=4096, kv_cache_memory="1GiB",
-    tool_call_parser="hermes").
+    tool_call_parser="hermes"). Neither the environment nor a config file is looked at.
     show_progress: a bar while weights load.
 
         from noria import LLM, SamplingParams
@@ -76,7 +76,9 @@ class LLM:
         [result] = llm.generate("The capital of France is", SamplingParams(temperature=0, max_tokens=8))
         print(result.outputs[0].text)
 
-    Raises ModelError, ConfigError. Usable as a context manager; `close` frees the model.
+    name: the model's, as it was asked for. resolved: every setting as it was settled, and why. default_params: what
+    None stands for as sampling_params. Raises ModelError, ConfigError, and PluginError for an installed package that is
+    broken. Usable as a context manager; `close` frees the model.
     """
 
     def __init__(
@@ -149,7 +151,9 @@ class LLM:
         return self._run([prompt for prompt, _ in planned], [params for _, params in planned], show_progress)
 
     def stream(self, prompt: PromptType, sampling_params: SamplingParams | None = None) -> Iterator[News]:
-        """The outputs of one prompt as they come. Leaving the iteration early cancels what still runs."""
+        """The outputs of one prompt as they come: each News is what a step brought for one of them. Leaving the
+        iteration early cancels what still runs. Raises RequestError, as it begins, as generate.
+        """
         [asked] = params_for(sampling_params, 1, self.default_params)
         return self._stream(read_prompt(prompt, self.tokenizer), asked)
 
@@ -172,7 +176,7 @@ class LLM:
         truncate_prompt_tokens: int | None = None,
         show_progress: bool = True,
     ) -> list[EmbeddingOutput]:
-        """A vector for each prompt, made as the checkpoint or `pooler_config` says.
+        """A vector for each prompt, [hidden size, or dimensions] float32, as the checkpoint or `pooler_config` says.
 
         dimensions: how many numbers are kept, of models that allow for it. truncate_prompt_tokens: the end of a text
         that comes to more is left out. Raises RequestError, before anything is computed, for a prompt that cannot
@@ -187,7 +191,7 @@ class LLM:
         truncate_prompt_tokens: int | None = None,
         show_progress: bool = True,
     ) -> list[ClassificationOutput]:
-        """As embed: the likeliest label of each prompt, and how likely each label is."""
+        """As embed: the likeliest label of each prompt, and how likely each is, [labels] float32, by a classifier."""
         return self._reader.classify(prompts, truncate_prompt_tokens, show_progress)
 
     def score(
@@ -207,7 +211,9 @@ class LLM:
         return self._reader.score(pairs, instruction, truncate_prompt_tokens, show_progress)
 
     def save_trace(self, path: str | PathLike[str]) -> None:
-        """Write the recent steps and requests in Chrome's trace format (Perfetto and chrome://tracing open it)."""
+        """Write the recent steps and requests in Chrome's trace format (Perfetto and chrome://tracing open it). Raises
+        OSError where the file cannot be written.
+        """
         recorder = self.client.recorder
         trace = chrome_trace(recorder.steps(), recorder.requests())
         Path(path).write_text(json.dumps(trace), encoding="utf-8")
