@@ -47,3 +47,8 @@ def test_plugins_lists_what_is_there_and_fails_for_what_is_broken(
     (bad,) = [entry for entry in told if entry["fault"] is not None]
     assert (bad["name"], bad["distribution"]) == ("Bad", "bad-pack 1.0")
     assert "ModuleNotFoundError" in bad["fault"]
+
+
+def test_an_option_of_an_engine_that_runs_is_unknown_here(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", "--max-num-seqs", "4"]) == 2
+    assert "unknown flag --max-num-seqs" in capsys.readouterr().err

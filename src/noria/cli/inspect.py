@@ -27,9 +27,9 @@ _MAX_TOKENS = 256  # of a prompt that is compared: every row's logits are kept
 
 def run(options: InspectOptions) -> int:
     """1 where what is compared differs beyond the tolerance."""
-    opened = open_model(options.engine.model)
+    opened = open_model(options.model)
     stored = StoredModel(opened.checkpoint)
-    form = _form(options.engine, stored)
+    form = _form(EngineOptions(options.model, options.memory), stored)
     rows = tensor_rows(stored, form.backend, Formats(form.dtype, form.quantization))
     comparison = _comparison(opened, form, options)
     report = _report(opened, stored, form, rows)
@@ -63,7 +63,7 @@ def _comparison(opened: OpenedModel, form: Form, options: InspectOptions) -> Com
     if look.compare and look.against is not None:
         raise ConfigError("--compare and --against are two comparisons; ask for one of them")
     token_ids = _token_ids(opened, look)
-    settle_level(form.backend, options.engine.model.isa)
+    settle_level(form.backend, options.model.isa)
     if look.against is not None:
         return against_module(opened.checkpoint, form, token_ids, look.against)
     return against_reference(opened.checkpoint, form, token_ids)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from noria.config.asked import EngineOptions
+from noria.config.asked import EngineOptions, MemoryOptions, ModelOptions
 from noria.config.bench_others import (
     BatchOptions,
     CountOptions,
@@ -38,7 +38,7 @@ _PLAYS = "`noria bench` (but `trace`), `noria simulate` and `noria tune`"
 
 # Groups of settings, and who takes them.
 _GROUPS: tuple[tuple[type, str], ...] = (
-    (EngineOptions, "every subcommand that opens a model, and `LLM`"),
+    (EngineOptions, "every subcommand that runs an engine, and `LLM`"),
     (QueueOptions, "`noria serve`"),
     (ServerOptions, "`noria serve`"),
     (SamplingOptions, "`noria generate` and `noria chat`"),
@@ -61,7 +61,9 @@ _GROUPS: tuple[tuple[type, str], ...] = (
     (TuningOptions, "`noria tune`"),
     (ComparisonOptions, "`noria inspect`"),
 )
-_OF_OTHERS_TOO = {ToolOptions: "`noria serve` and `LLM`"}  # groups that are inside another one
+_OPENS = "every subcommand that opens a model, and `LLM`"
+# Groups that are inside another one.
+_OF_OTHERS_TOO = {ModelOptions: _OPENS, MemoryOptions: _OPENS, ToolOptions: "`noria serve` and `LLM`"}
 
 _INTRODUCTION = """\
 # Settings

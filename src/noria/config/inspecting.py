@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from noria.config.asked import EngineOptions
+from noria.config.asked import MemoryOptions, ModelOptions
 from noria.config.option import REAL, SWITCH, check_values, option
 
 
@@ -44,4 +44,5 @@ class InspectOptions:
     """Everything asked of `noria inspect`."""
 
     look: ComparisonOptions = field(default_factory=ComparisonOptions)
-    engine: EngineOptions = field(default_factory=EngineOptions)
+    model: ModelOptions = field(default_factory=ModelOptions)
+    memory: MemoryOptions = field(default_factory=MemoryOptions)
