@@ -89,6 +89,16 @@ def seen_over_http(record: RequestRecord, beside_s: float) -> dict[str, object]:
     }
 
 
+def test_what_a_log_leaves_no_use_for_is_told(
+    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--from-log", str(log), "-o", str(tmp_path / "m.json"), "--max-num-seqs", "4", "--minutes", "1"]
+    assert main(["calibrate", *asked]) == 0
+    told = capsys.readouterr().err
+    assert "without effect: --max-num-seqs; logs tell" in told
+    assert "without effect: --minutes; nothing is measured" in told
+
+
 def test_a_bench_run_without_a_log_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["calibrate", "--from-bench", str(tmp_path), "-o", str(tmp_path / "m.json")]) == 2
     assert "give its log with --from-log" in capsys.readouterr().err

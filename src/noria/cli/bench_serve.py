@@ -21,11 +21,10 @@ from noria.bench.run import RunResult
 from noria.bench.slo import parse_slo
 from noria.bench.table import render
 from noria.bench.validity import are_valid
-from noria.config.asked import EngineOptions
+from noria.cli.unused import tell_unused
 from noria.config.benching import BenchOptions, TargetOptions
 from noria.config.errors import ConfigError, EngineError
-from noria.config.option import as_flag, settings_of
-from noria.config.parse import value_of
+from noria.config.option import as_flag
 
 _INVALID_STATUS = 1
 _WIDTH = 120  # of a table that is not shown on a terminal
@@ -78,7 +77,8 @@ def _check(options: BenchOptions) -> None:
             "a model and --base-url exclude each other: the server has a model; --request-model picks one of its"
         )
     else:
-        _tell_unused(options.engine)
+        why = "the server at --base-url has its own settings"
+        tell_unused(options.engine, why, used=("tokenizer", "revision"))
 
 
 def _check_in_process(target: TargetOptions) -> None:
@@ -92,20 +92,6 @@ def _check_in_process(target: TargetOptions) -> None:
             raise ConfigError(
                 f"{as_flag(name)} is about requests to a server: give --base-url, or leave it out"
             )
-
-
-def _tell_unused(engine: EngineOptions) -> None:
-    """They may come from an environment that is meant for the server, so they are no fault."""
-    unused = [
-        setting.flag
-        for setting in settings_of(EngineOptions)
-        if setting.name not in ("tokenizer", "revision") and value_of(engine, setting) != setting.default
-    ]
-    if unused:
-        print(
-            f"note: without effect: {', '.join(unused)}; the server at --base-url has its own settings",
-            file=sys.stderr,
-        )
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from noria.bench.files import read_outcomes
 from noria.capacity.front import NO_FRONT, Front, fit_front, passages
 from noria.capacity.run_file import Run, read_run
 from noria.cli.loading import load
+from noria.cli.unused import tell_unused
 from noria.config.asked import EngineOptions
 from noria.config.calibrating import CalibrateOptions
 from noria.config.engine import EngineConfig
@@ -32,6 +33,9 @@ def run(options: CalibrateOptions) -> int:
     if len(asked.from_bench) > len(asked.from_log):
         raise ConfigError("from_bench is what was seen while a log was written: give its log with --from-log")
     recorded = [read_run(path) for path in asked.from_log]
+    if recorded:
+        tell_unused(options.engine, "logs tell what their server ran with")
+        tell_unused(asked, "nothing is measured", used=("output", "from_log", "from_bench"))
     front = _front(recorded, asked.from_bench) if asked.from_bench else NO_FRONT
     config, runs = _steps_of(recorded, asked.from_log) if recorded else measure(options)
     learn(config, runs, asked.output, front)
