@@ -42,6 +42,7 @@ class LedgerRunner:
     themselves, as numbers.
 
     failing: request ids that fail when they next sample; faulty: those of them where it is the engine's fault.
+    unready: request ids that sit out the next step in which they were to sample.
     """
 
     def __init__(self, block_size: int, next_token: NextToken = history_token) -> None:
@@ -49,6 +50,7 @@ class LedgerRunner:
         self.next_token = next_token
         self.failing: set[str] = set()
         self.faulty: set[str] = set()
+        self.unready: set[str] = set()
         self.plans: list[StepPlan] = []
         self.is_shut_down = False
         self._known: dict[str, _Known] = {}
@@ -71,7 +73,7 @@ class LedgerRunner:
         for move, content in zip(plan.moves, contents, strict=True):
             for offset, history in content.items():
                 self._slots[move.destination, offset] = history
-        sampled, failures, pooled = [], [], []
+        sampled, failures, pooled, unready = [], [], [], []
         for work in plan.work:
             self._compute(work)
         for work in plan.work:
@@ -82,9 +84,13 @@ class LedgerRunner:
                 failures.append(Failure(work.request_id, "made to fail", work.request_id in self.faulty))
             elif is_pooled:
                 pooled.append(Pooled(work.request_id, numbers_of(self._known[work.request_id].tokens)))
+            elif work.request_id in self.unready:
+                self.unready.remove(work.request_id)
+                unready.append(work.request_id)
+                self._known[work.request_id].num_seen -= 1
             else:
                 sampled.append(self._sample(work))
-        return StepResult(plan.step, tuple(sampled), (), tuple(failures), tuple(pooled))
+        return StepResult(plan.step, tuple(sampled), (), tuple(failures), tuple(pooled), tuple(unready))
 
     @property
     def progress(self) -> int:

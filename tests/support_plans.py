@@ -9,6 +9,7 @@ from noria.config.model import ModelConfig
 from noria.core.plan import BlockMove, NewRequest, StepPlan, StepResult, TokenLogprobs, Work
 from noria.runner.runner import ModelRunner
 from noria.sampling.params import SamplingParams
+from noria.sampling.token_masks import Masks
 from support_fake_model import FakeModel, fake_config
 
 
@@ -69,7 +70,9 @@ class Driver:
         self.jobs[old.request_id] = job
         self._arrivals.append(job.request)
 
-    def step(self, chunks: dict[str, int], moves: Sequence[BlockMove] = ()) -> StepResult:
+    def step(
+        self, chunks: dict[str, int], moves: Sequence[BlockMove] = (), masks: Masks | None = None
+    ) -> StepResult:
         """Compute so many tokens of each of these; a request whose last known token is among them samples."""
         plan = StepPlan(
             step=self.num_steps,
@@ -80,7 +83,7 @@ class Driver:
         )
         self._arrivals, self._departures = [], []
         self.num_steps += 1
-        result = self.runner.collect(self.runner.launch(plan))
+        result = self.runner.collect(self.runner.launch(plan), masks)
         assert result.step == plan.step
         self._take_in(result)
         return result
@@ -106,6 +109,8 @@ class Driver:
             job = self.jobs[sampled.request_id]
             job.token_ids.extend(sampled.token_ids)
             job.logprobs.extend(sampled.logprobs)
+        for name in result.unready:
+            self.jobs[name].num_computed -= 1
         for part in result.prompt_logprobs:
             job = self.jobs[part.request_id]
             job.prompt_logprobs[part.start - 1 :] = part.logprobs

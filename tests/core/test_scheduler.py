@@ -78,6 +78,29 @@ def test_a_failing_request_hurts_only_itself() -> None:
     assert harness.output("good") == solo_output(PROMPT, 4)
 
 
+def test_a_request_that_sits_steps_out_goes_on_where_it_was_and_keeps_nobody_waiting() -> None:
+    harness = Harness(engine_config())
+    harness.add("other", [5, 6], max_tokens=6)
+    harness.add("late", PROMPT, max_tokens=4)
+    for _ in range(2):  # with its prompt, and again with its last token
+        harness.runner.unready.add("late")
+        harness.step()
+        harness.scheduler.check()
+    assert harness.output("late") == []
+    assert harness.output("other") == solo_output([5, 6], 2)
+    shares = [
+        (work.num_computed, work.num_new)
+        for plan in harness.runner.plans
+        for work in plan.work
+        if work.request_id == "late"
+    ]
+    assert shares == [(0, 9), (8, 1)]
+    assert [step.unready_ids for step in harness.loop.recorder.steps()] == [("late",), ("late",)]
+    assert harness.run() == 4
+    assert harness.output("late") == solo_output(PROMPT, 4)
+    assert harness.output("other") == solo_output([5, 6], 6)
+
+
 def scripted(*tokens: int):
     return lambda request_id, known: tokens[(len(known) - len(PROMPT)) % len(tokens)]
 

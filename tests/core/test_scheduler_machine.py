@@ -77,6 +77,11 @@ class AnyLife(RuleBasedStateMachine):
         self.harness.runner.failing.add(name)
         self.failing.add(name)
 
+    @precondition(lambda self: self._open())
+    @rule(data=st.data())
+    def sit_out_the_next_step_it_samples_in(self, data: st.DataObject) -> None:
+        self.harness.runner.unready.add(data.draw(st.sampled_from(self._open())))
+
     @rule(count=st.integers(1, 6))
     def step(self, count: int) -> None:
         self.harness.step(count)

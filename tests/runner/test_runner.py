@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -16,6 +17,7 @@ from noria.runner.runner import ModelRunner
 from noria.sampling.grammar import Grammar
 from noria.sampling.logprobs import token_logprobs
 from noria.sampling.params import SamplingParams
+from noria.sampling.token_masks import Masks
 from support_fake_model import FakeModel, expected_logits, expected_outputs, fake_config
 from support_plans import Driver, Job
 
@@ -335,3 +337,16 @@ def test_a_request_whose_grammar_nobody_knows_fails_alone_and_never_chooses_free
     ]
     assert [sampled.request_id for sampled in result.sampled] == ["free"]
     assert list(result.sampled[0].token_ids) == expected_outputs(PROMPT[:3], GREEDY, 0, 1)
+
+
+def test_a_request_that_sits_steps_out_samples_what_it_would_have_sampled(driver):
+    params = SamplingParams(temperature=0.8, frequency_penalty=0.9, prompt_logprobs=0)
+    job = driver.arrive("a", PROMPT, replace(params, grammar=Grammar("regex", "a")), 11)
+    open_bits = np.full((1, 2), 2**32 - 1, dtype=np.uint32)
+    for _ in range(2):  # with its prompt, and again with its last token
+        result = driver.step({"a": job.num_missing}, masks=Masks(open_bits, unready=frozenset({"a"})))
+        assert (result.sampled, result.failures, result.unready) == ((), (), ("a",))
+        assert len(job.prompt_logprobs) == len(PROMPT) - 1
+    while len(job.output_ids) < 8:
+        driver.step({"a": job.num_missing}, masks=Masks(open_bits, {"a": 0}))
+    assert job.output_ids == expected_outputs(PROMPT, params, 11, 8)

@@ -28,6 +28,7 @@ class Answering:
         ours, theirs = socket.socketpair()
         self.memory = open_memory()
         self.steps: Any = self
+        self.has_answered = True
         self.asked: list[wire.Fill] = []
         self._ours, self._theirs = wire.Channel(ours, wire.Filled), wire.Channel(theirs, wire.Fill)
         self._matchers = Matchers(LLTokenizer("byte"))
@@ -114,5 +115,8 @@ def test_nothing_is_known_of_those_that_a_process_was_asked_about_before_it_was_
     assert preparing.ended == [lost]
     assert asking.answer({"a": a}) is None  # there is no other yet
     preparing.process = Answering()
+    preparing.process.has_answered = False
+    assert asking.answer({"a": a}) is None  # it starts, and is not waited for
+    preparing.process.has_answered = True
     assert asking.answer({"a": a}).rows == {"a": 0}
     assert allowed(asking, 0) == "ab"

@@ -13,6 +13,7 @@ import pytest
 from noria import LLM, RequestError, SamplingParams
 from noria.engine.messages import GenerateRequest
 from noria.sampling.grammar import Grammar
+from noria.structured.helper import GrammarProcess
 from support_processes import LIMIT_S, is_alive, until
 
 DIGITS = Grammar("regex", "[0-9]{150}")
@@ -79,7 +80,7 @@ def test_outputs_go_on_as_if_nothing_had_been_when_the_process_is_lost(
     llm: LLM, monkeypatch: pytest.MonkeyPatch, blow: signal.Signals
 ) -> None:
     # However slowly the next one starts here.
-    monkeypatch.setattr("noria.structured.grammars._STEP_LIMIT_S", LIMIT_S)
+    monkeypatch.setattr("noria.structured.restoring._QUICK_LIMIT_S", LIMIT_S)
     expected = texts(llm, [params(DIGITS)])
     process = preparing(llm).process
     patient = process.steps.has_news
@@ -95,6 +96,33 @@ def test_outputs_go_on_as_if_nothing_had_been_when_the_process_is_lost(
     assert [llm.tokenizer.decode(news.tokens, True)] == expected
     assert preparing(llm).process is not process
     until(lambda: not is_alive(process._process.pid))
+
+
+def test_others_go_on_while_a_process_that_was_lost_is_replaced(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = params(Grammar("regex", "[0-9]{1200}"), max_tokens=1300)
+    expected = texts(llm, [long])
+    may_start = threading.Event()
+
+    def replacement() -> GrammarProcess:
+        may_start.wait()
+        return GrammarProcess()
+
+    monkeypatch.setattr("noria.structured.preparing.GrammarProcess", replacement)
+    pid = pid_of(llm)
+    verdict, news = submit(llm, "lost", long, News(20, lambda: os.kill(pid, signal.SIGKILL)))
+    verdict.result(LIMIT_S)
+    try:
+        until(lambda: preparing(llm).process is None)
+        results = llm.generate(["hello"], [params(None, ignore_eos=True)], show_progress=False)
+        assert len(results[0].outputs[0].token_ids) == 200
+        assert not news.ended.is_set()
+    finally:
+        may_start.set()
+    assert news.ended.wait(LIMIT_S)
+    assert news.error is None
+    assert [llm.tokenizer.decode(news.tokens, True)] == expected
 
 
 def test_others_go_on_while_a_grammar_is_read(llm: LLM) -> None:

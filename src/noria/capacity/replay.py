@@ -92,11 +92,13 @@ class _Engine:
             if self._ended[work.request_id].record.finish in _FAILED
             and record.start_s <= self._ended[work.request_id].record.finished_s <= end_s + _ROUNDING_S
         }
+        left_out = {*failed, *record.unready_ids}
         sampled = tuple(
-            self._sampled(work) for work in plan.work if work.samples and work.request_id not in failed
+            self._sampled(work) for work in plan.work if work.samples and work.request_id not in left_out
         )
         failures = tuple(Failure(request_id, "as recorded") for request_id in failed)
-        self._scheduler.commit(plan, StepResult(plan.step, sampled, failures=failures), record.collected_s)
+        result = StepResult(plan.step, sampled, failures=failures, unready=record.unready_ids)
+        self._scheduler.commit(plan, result, record.collected_s)
         self._scheduler.take_finished()
 
     def _accept(self, arrival: Arrival) -> None:

@@ -132,8 +132,10 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """Answer to a StepPlan. Each request whose work samples is in `sampled` or in `failures`; each one that is to be
-    pooled, in `pooled` or in `failures` once all of its prompt is computed.
+    """Answer to a StepPlan. Each request whose work samples is in `sampled`, in `failures` or in `unready`; each one
+    that is to be pooled, in `pooled` or in `failures` once all of its prompt is computed.
+
+    unready: those of which nobody knew yet what they may choose. Their last token is computed again in a later step.
     """
 
     step: int
@@ -141,3 +143,4 @@ class StepResult:
     prompt_logprobs: tuple[PromptLogprobs, ...] = ()
     failures: tuple[Failure, ...] = ()
     pooled: tuple[Pooled, ...] = ()
+    unready: tuple[str, ...] = ()

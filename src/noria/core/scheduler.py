@@ -100,16 +100,20 @@ class Scheduler:
         results = _Results(result)
         deltas: list[Delta] = []
         count_computed, failures, block_size = self.tally.count_computed, results.failures, self.kv.block_size
+        unready = result.unready
+        self.tally.unready_ids += unready
         for work in plan.work:
             request = self.running.get(work.request_id)
             assert request is not None, f"work of request {work.request_id}, which does not run"
             count_computed(request, work.num_new)
             request.num_computed += work.num_new
+            if work.request_id in unready:
+                request.num_computed -= 1
             if work.num_new > 1 or not request.num_computed % block_size:  # else no block became full
                 self.kv.register(request)
             if work.request_id in failures:
                 deltas.append(self._fail(request, failures[work.request_id]))
-            elif work.samples:
+            elif work.samples and work.request_id not in unready:
                 deltas.append(self._append(request, results, now_s))
             else:
                 deltas += self._accept_read(request, results)

@@ -15,6 +15,7 @@ class StepTally:
     prefix_hits: int = 0  # of those, found in the prefix cache
     arrived_ids: list[str] = field(default_factory=list)
     preempted_ids: list[str] = field(default_factory=list)
+    unready_ids: list[str] = field(default_factory=list)
     num_prompt_tokens: int = 0  # prompt tokens computed for the first time
     num_recomputed_tokens: int = 0
     num_sampled_tokens: int = 0

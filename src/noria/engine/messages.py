@@ -130,7 +130,9 @@ class StepRecord:
     prefill_context_sum: float  # sum over chunks of chunk * (context + chunk / 2)
     num_decode_kv_tokens: int  # sum over decodes of the context attended to
     num_prompt_tokens: int  # prompt tokens computed for the first time in this step
-    num_recomputed_tokens: int  # tokens computed again after a preemption
+    num_recomputed_tokens: (
+        int  # tokens computed again, after a preemption or a step that sampled nothing of them
+    )
     num_sampled_tokens: int
     prefix_queries: int  # prompt tokens looked up in the prefix cache, at the first admission of a request
     prefix_hits: int  # of those, tokens found
@@ -145,6 +147,7 @@ class StepRecord:
     arrived_ids: tuple[str, ...] = ()  # requests accepted since the step before
     preempted_ids: tuple[str, ...] = ()
     changed_blocks: tuple[tuple[int, int], ...] = ()  # (block, core.kv's FREE, CACHED or USED) after the step
+    unready_ids: tuple[str, ...] = ()  # that sampled nothing, since what they may choose was not known yet
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,7 @@ def step_record(
         arrived_ids=tuple(tally.arrived_ids),
         preempted_ids=tuple(tally.preempted_ids),
         changed_blocks=changed_blocks,
+        unready_ids=tuple(tally.unready_ids),
     )
 
 

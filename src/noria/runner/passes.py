@@ -56,6 +56,7 @@ def join_results(step: int, results: Sequence[StepResult]) -> StepResult:
     failures: dict[str, Failure] = {}
     logprobs: dict[str, PromptLogprobs] = {}
     sampled: list[Sampled] = []
+    unready: list[str] = []
     pooled: list[Pooled] = []
     for result in results:
         for failure in result.failures:
@@ -65,6 +66,7 @@ def join_results(step: int, results: Sequence[StepResult]) -> StepResult:
             joined = entry if known is None else replace(known, logprobs=known.logprobs + entry.logprobs)
             logprobs[entry.request_id] = joined
         sampled += result.sampled
+        unready += result.unready
         pooled += result.pooled
     return StepResult(
         step,
@@ -72,4 +74,5 @@ def join_results(step: int, results: Sequence[StepResult]) -> StepResult:
         tuple(entry for entry in logprobs.values() if entry.request_id not in failures),
         tuple(failures.values()),
         tuple(pooled),
+        tuple(request_id for request_id in unready if request_id not in failures),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from itertools import islice
@@ -25,7 +25,8 @@ class Reader:
     """Gives out rows in the order in which they were asked for, and gathers what is made of them.
 
     masks: which tokens the requests may choose; waited for where one is sampled that has to be told.
-    failures: by request id, why it failed. Tokens are sampled for all requests at once, by `result`.
+    failures: by request id, why it failed. unready: ids of requests that sit the step out. Tokens are sampled for all
+    requests at once, by `result`.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class Reader:
         self.prompt_logprobs: list[PromptLogprobs] = []
         self.pooled: list[Pooled] = []
         self.failures: dict[str, SamplingFault] = {}
+        self.unready: tuple[str, ...] = ()
 
     def take_logits(self, num_rows: int) -> int:
         """The first of the next rows of logits."""
@@ -84,12 +86,15 @@ class Reader:
         failures = tuple(
             Failure(name, str(fault), isinstance(fault, LogitsFault)) for name, fault in self.failures.items()
         )
-        return StepResult(step, sampled, tuple(self.prompt_logprobs), failures, tuple(self.pooled))
+        logprobs, pooled = tuple(self.prompt_logprobs), tuple(self.pooled)
+        return StepResult(step, sampled, logprobs, failures, pooled, self.unready)
 
     def _sample_all(self) -> tuple[Sampled, ...]:
         is_told = any(params.is_constrained for _, _, params, _ in self._sampling)
         masks = (self._masks.result() if is_told else None) or OPEN
         self._fail(masks.failures)
+        self.unready = tuple(name for _, name, *_ in self._sampling if name in masks.unready)
+        self._leave_out(masks.unready)
         self._fail(self._unknown_in(masks))
         ruled = {name: row for row, name, params, _ in self._sampling if params.rule is not None}
         logits, failures = self._adjuster.adjusted(ruled, self._outputs.logits)
@@ -122,9 +127,12 @@ class Reader:
         }
 
     def _fail(self, failures: Mapping[str, str]) -> None:
-        """Sample nothing for these."""
+        """Sample nothing for these, now or ever."""
         self.failures |= {name: SamplingFault(why) for name, why in failures.items()}
-        self._sampling = [entry for entry in self._sampling if entry[1] not in failures]
+        self._leave_out(failures)
+
+    def _leave_out(self, request_ids: Container[str]) -> None:
+        self._sampling = [entry for entry in self._sampling if entry[1] not in request_ids]
 
     def _chosen_logprobs(
         self, choices: Sequence[int | SamplingFault]

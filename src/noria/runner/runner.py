@@ -118,6 +118,8 @@ class ModelRunner:
         result = reader.result(launched.plan.step)
         for sampled in result.sampled:
             self._states[sampled.request_id].tokens.extend(sampled.token_ids)
+        for request_id in result.unready:
+            self._states[request_id].retreat()
         return result
 
     def _admit(self, request: NewRequest) -> None:

@@ -74,3 +74,8 @@ class RequestState:
         assert end <= room, f"{work}, but the blocks hold {room} tokens"
         assert not work.samples or end == known, f"{work} samples before the last of {known=} tokens"
         self.num_computed = end
+
+    def retreat(self) -> None:
+        """Have the last token computed once more: nothing was sampled behind it."""
+        assert self.num_computed, f"{self.num_computed=}"
+        self.num_computed -= 1

@@ -23,12 +23,14 @@ class Masks:
     rows: request id -> its row of bits, which says which tokens it may choose.
     failures: request id -> why nobody can say any more what it may choose: it fails.
     ending_ids: request id -> tokens behind which nothing can follow.
+    unready: of which it is not known yet what they may choose: they sit the step out.
     """
 
     bits: np.ndarray
     rows: Mapping[str, int] = field(default_factory=dict)
     failures: Mapping[str, str] = field(default_factory=dict)
     ending_ids: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    unready: frozenset[str] = frozenset()
 
     def is_ended_by(self, request_id: str, token_id: int) -> bool:
         """Whether the token ends the output, whatever the request's params say of endings."""

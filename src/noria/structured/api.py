@@ -41,7 +41,8 @@ class Constraints(Protocol):
     def masks_for(self, plan: StepPlan) -> Masks | None:
         """What the requests that sample in a step may choose; None: all of them anything.
 
-        On the engine's thread, while the step computes. Of a request that nothing is known of any more, a failure.
+        On the engine's thread, while the step computes, and as soon as can be: who is not known of at the moment is
+        unready, for a request that never will be again there is a failure.
         """
         ...
 

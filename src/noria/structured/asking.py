@@ -22,15 +22,19 @@ _WORD_BYTES = 4
 
 
 class Followed:
-    """A sequence that follows a grammar. outputs: its tokens; the process knows the first num_told."""
+    """A sequence that follows a grammar. outputs: its tokens; the process knows the first num_told.
 
-    __slots__ = ("grammar", "num_told", "outputs", "params")
+    num_lost: how often the process that knew it has ended since it was last answered for.
+    """
+
+    __slots__ = ("grammar", "num_lost", "num_told", "outputs", "params")
 
     def __init__(self, grammar: Grammar, params: SamplingParams) -> None:
         self.grammar = grammar
         self.params = params
         self.outputs: list[int] = []
         self.num_told = 0
+        self.num_lost = 0
 
 
 @dataclass(slots=True)
@@ -74,7 +78,9 @@ class Asking:
         self._ahead = self._ask(sequences, 0)
 
     def answer(self, sequences: Mapping[str, Followed]) -> Answer | None:
-        """Of all of them that the process knows. None: it is gone, or was ended because it did not answer."""
+        """Of all of them that the process knows. None: it knows of nobody yet, is gone, or was ended because it did
+        not answer.
+        """
         ahead, self._ahead = self._ahead, None
         found = Answer() if ahead is None else self._answer_to(ahead)
         if found is None:
@@ -96,7 +102,7 @@ class Asking:
 
     def _ask(self, sequences: Mapping[str, Followed], first_row: int) -> _Question | None:
         process = self._preparing.process
-        if process is None:
+        if process is None or not process.has_answered:  # one that starts would be waited for
             return None
         if process is not self._process:
             self._memory = MaskMemory(process.memory, self._num_words * _WORD_BYTES)

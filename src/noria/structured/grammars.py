@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import concurrent.futures
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from noria.config.errors import NoriaError, RequestError
+from noria.config.errors import RequestError
 from noria.core.plan import StepPlan, StepResult
 from noria.sampling.grammar import Grammar
 from noria.sampling.params import SamplingParams
@@ -20,21 +18,19 @@ from noria.structured.api import grammar_of
 from noria.structured.asking import Answer, Asking, Followed
 from noria.structured.futures import all_of
 from noria.structured.preparing import Preparing
+from noria.structured.restoring import Restoring
 
 if TYPE_CHECKING:
     from noria.engine.messages import EngineRequest
 
-_STEP_LIMIT_S = (
-    8.0  # for the masks of a step with whatever goes wrong: an engine that is silent for much longer is ended
-)
-_MAX_RESTARTS = 2  # of the process within a step
+_PAUSE_S = 0.05  # at most, of a step that would sample nothing: who comes meanwhile waits as long
 
 
 class GrammarConstraints:
     """Satisfies noria.structured.api.Constraints for requests with a grammar.
 
-    A process that ends or does not answer is replaced, and told again of the sequences that are asked about, one after
-    the other: one that it does not survive fails alone.
+    A process that ends or does not answer is replaced, and told again of the sequences that are asked about. They sit
+    out the steps until then; no step waits for them.
 
     setup: makes what the process has to know first; called on another thread, when a grammar is first met.
     eos_token_ids: those that end an output.
@@ -46,6 +42,8 @@ class GrammarConstraints:
         self._preparing = Preparing(setup)
         self._num_words = num_words(vocab_size)
         self._asking = Asking(self._preparing, self._num_words)
+        self._restoring = Restoring(self._preparing)
+        self._no_bits = np.empty((0, self._num_words), dtype=np.uint32)
         self._eos_token_ids = tuple(i for i in eos_token_ids if 0 <= i < vocab_size)
         self._ending_ids = frozenset(self._eos_token_ids)
         self._sequences: dict[str, Followed] = {}  # added to on any thread, changed on the engine's
@@ -70,20 +68,16 @@ class GrammarConstraints:
         asked = [request_id for request_id in sampling if request_id in self._sequences]
         if not asked:
             return None
-        failures: dict[str, str] = {}
-        end_s = time.monotonic() + _STEP_LIMIT_S
-        for _ in range(_MAX_RESTARTS + 1):
-            answer = self._asking.answer({one: self._sequences[one] for one in asked})
-            known = set() if answer is None else answer.known
-            unknown = [one for one in asked if one not in known]
-            if answer is not None and not unknown:
-                return self._masks(asked, answer, failures)
-            failures |= self._restore(unknown, end_s)
-            asked = [request_id for request_id in asked if request_id not in failures]
-            if not asked:
-                break
-        failures |= dict.fromkeys(asked, "what reads grammars ended again and again")
-        return Masks(np.empty((0, self._num_words), dtype=np.uint32), {}, failures)
+        unready, failures = self._restoring.look(asked)
+        if len(unready) == len(plan.work):
+            self._restoring.wait(_PAUSE_S)
+            unready, failures = self._restoring.look(asked)
+        left = {one: self._sequences[one] for one in asked if one not in unready and one not in failures}
+        answer = self._asking.answer(left) or Answer()
+        lost = {one: sequence for one, sequence in left.items() if one not in answer.known}
+        failures |= self._restoring.begin(lost)
+        unready |= lost.keys() - failures.keys()
+        return self._masks([one for one in left if one not in lost], answer, failures, unready)
 
     def accept(self, result: StepResult) -> None:
         going_on: dict[str, Followed] = {}
@@ -97,44 +91,27 @@ class GrammarConstraints:
 
     def forget(self, request_ids: Sequence[str]) -> None:
         known = [one for one in request_ids if self._sequences.pop(one, None) is not None]
+        self._restoring.forget(known)
         self._preparing.forget(known)
 
     def shutdown(self) -> None:
         self._preparing.close()
 
-    def _restore(self, request_ids: Sequence[str], end_s: float) -> dict[str, str]:
-        """Tell the process of sequences that it does not know; why it cannot be told of some by end_s."""
-        errors: dict[str, str] = {}
+    def _masks(
+        self, request_ids: Sequence[str], answer: Answer, failures: dict[str, str], unready: set[str]
+    ) -> Masks:
+        rows: dict[str, int] = {}
         for request_id in request_ids:
-            sequence = self._sequences[request_id]
-            left_s = end_s - time.monotonic()
-            if left_s <= 0:
-                errors[request_id] = "what reads grammars took too long to start again"
-                continue
-            told = self._preparing.ask(sequence.grammar, {request_id: sequence.outputs})
-            try:
-                told.result(left_s)
-            except concurrent.futures.TimeoutError:
-                told.cancel()
-                if self._preparing.process is not None:
-                    self._preparing.end(self._preparing.process)
-                errors[request_id] = f"{sequence.grammar.field} took too long to follow"
-            except NoriaError as error:
-                errors[request_id] = str(error)
-            sequence.num_told = len(sequence.outputs)
-        return errors
-
-    def _masks(self, request_ids: Sequence[str], answer: Answer, failures: dict[str, str]) -> Masks:
-        for request_id in request_ids:
-            error = answer.errors.get(request_id)
-            if error is not None:
-                field = self._sequences[request_id].grammar.field
-                failures[request_id] = f"{field} cannot be followed any further: {error}"
-        rows = {one: answer.rows[one] for one in request_ids if one in answer.rows}
-        bits = self._asking.bits(1 + max(rows.values(), default=0))
+            sequence, error = self._sequences[request_id], answer.errors.get(request_id)
+            sequence.num_lost = 0
+            if error is None:
+                rows[request_id] = answer.rows[request_id]
+            else:
+                failures[request_id] = f"{sequence.grammar.field} cannot be followed any further: {error}"
+        bits = self._asking.bits(1 + max(rows.values())) if rows else self._no_bits
         for request_id, row in rows.items():
             _withhold(bits[row], self._withheld(self._sequences[request_id]))
-        return Masks(bits, rows, failures, dict.fromkeys(rows, self._ending_ids))
+        return Masks(bits, rows, failures, dict.fromkeys(rows, self._ending_ids), frozenset(unready))
 
     def _withheld(self, sequence: Followed) -> Sequence[int]:
         """The tokens that must not end the output now, if anything else may follow."""

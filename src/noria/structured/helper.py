@@ -16,10 +16,12 @@ _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THR
 
 class GrammarProcess:
     """Starts one. `control`, `steps` and `vetting` are the engine's ends of its channels; on the first it waits for a
-    Setup, and the last leads to a child of its own. `memory` holds the masks that it fills.
+    Setup, and the last leads to a child of its own. `memory` holds the masks that it fills. `has_answered`: has made
+    something ready.
     """
 
     def __init__(self) -> None:
+        self.has_answered = False
         pairs = [socket.socketpair() for _ in range(3)]
         self.memory = open_memory()
         descriptors = [*(theirs.fileno() for _, theirs in pairs), self.memory.fileno()]

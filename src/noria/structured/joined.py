@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,7 +34,11 @@ class JoinedConstraints:
         return all_of(asked)
 
     def masks_for(self, plan: StepPlan) -> Masks | None:
-        return joined_masks(self._grammars.masks_for(plan), self._rules.masks_for(plan))
+        held = self._grammars.masks_for(plan)
+        if held is not None and held.unready:  # a rule is asked once for each token
+            work = tuple(one for one in plan.work if one.request_id not in held.unready)
+            plan = replace(plan, work=work)
+        return joined_masks(held, self._rules.masks_for(plan))
 
     def accept(self, result: StepResult) -> None:
         self._grammars.accept(result)
@@ -59,4 +64,5 @@ def joined_masks(first: Masks | None, second: Masks | None) -> Masks | None:
         bits[rows[name]] &= first.bits[first.rows[name]]
         if not bits[rows[name]].any():
             failures[name] = "its grammar and its decoding rule allow no token in common"
-    return Masks(bits, rows, failures, {**second.ending_ids, **first.ending_ids})
+    ending_ids = {**second.ending_ids, **first.ending_ids}
+    return Masks(bits, rows, failures, ending_ids, first.unready | second.unready)

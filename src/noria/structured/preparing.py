@@ -40,10 +40,9 @@ class _Question:
     to: GrammarProcess | None = None
     is_again: bool = False
 
-    @property
-    def key(self) -> _Key:
-        grammar = self.grammar
-        return grammar.kind, grammar.text, grammar.prologue, grammar.begins_not
+
+def _key_of(grammar: Grammar) -> _Key:
+    return grammar.kind, grammar.text, grammar.prologue, grammar.begins_not
 
 
 class _Vetted:
@@ -112,6 +111,12 @@ class Preparing:
             self._outbox.put(serial)
         return future
 
+    def is_slow(self, grammar: Grammar) -> bool:
+        """Whether reading it takes long, or may: it is not known any more."""
+        with self._lock:
+            vetted = self._vetted.find(_key_of(grammar))
+        return vetted is None or vetted.is_slow
+
     def forget(self, request_ids: Sequence[str]) -> None:
         if request_ids and self._process is not None:
             self._outbox.put(wire.Forget(tuple(request_ids)))
@@ -145,9 +150,9 @@ class Preparing:
         if question is None or question.to is None:
             return
         with self._lock:
-            vetted = self._vetted.find(question.key)
+            vetted = self._vetted.find(_key_of(question.grammar))
         if vetted is None:
-            question.to.vetting.send(wire.Vet(serial, *question.key, question.tenant))
+            question.to.vetting.send(wire.Vet(serial, *_key_of(question.grammar), question.tenant))
             return
         question.to.control.send(wire.Prepare(serial, vetted.source, vetted.is_slow, question.outputs))
 
@@ -186,7 +191,9 @@ class Preparing:
     def _receive_all(self, process: GrammarProcess) -> None:
         try:
             while True:
-                self._settle(process.control.receive())
+                prepared = process.control.receive()
+                process.has_answered = True
+                self._settle(prepared)
         except EOFError:
             self._lose(process)
 
@@ -204,7 +211,7 @@ class Preparing:
         with self._lock:
             question = self._asked.get(vetted.serial)
             if question is not None:
-                self._vetted.keep(question.key, vetted)
+                self._vetted.keep(_key_of(question.grammar), vetted)
                 self._outbox.put(vetted.serial)
 
     def _settle(self, prepared: wire.Prepared) -> None:
