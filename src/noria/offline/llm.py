@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -48,14 +48,16 @@ from noria.offline.reading import (
     ClassificationOutput,
     EmbeddingOutput,
     Reader,
+    RerankOptions,
+    RerankOutput,
     ScoreOutput,
-    pairs_of,
 )
 from noria.sampling.defaults import params_over_defaults
 from noria.sampling.params import SamplingParams
 from noria.sampling.validate import check_against_vocabulary, check_token_ids
 from noria.tokenize.bad_words import with_bad_word_ids
 from noria.tokenize.chat_template import ChatOptions
+from noria.tokenize.scoring import pairs_of
 from noria.tokenize.tokenizer import Tokenizer, build_tokenizer
 
 ALL_LOGPROBS = -1
@@ -207,8 +209,27 @@ class LLM:
 
         instruction: what makes texts fit, to a chat model. Raises as embed.
         """
-        pairs = pairs_of(queries, documents)
+        pairs = pairs_of(_several(queries), _several(documents))
         return self._reader.score(pairs, instruction, truncate_prompt_tokens, show_progress)
+
+    def rerank(
+        self,
+        query: str,
+        documents: Sequence[str | Mapping[str, str]],
+        *,
+        top_n: int | None = None,
+        instruction: str | None = None,
+        truncate_prompt_tokens: int | None = None,
+        max_tokens_per_doc: int | None = None,
+        show_progress: bool = True,
+    ) -> list[RerankOutput]:
+        """The documents by how well they fit the query, best first: what POST /rerank answers, as `score` scores.
+
+        documents: texts, or {"text": text}. top_n: how many come back; None and 0: all. max_tokens_per_doc: of each
+        document so many tokens are read, from its beginning. Raises as embed.
+        """
+        asked = RerankOptions(top_n, instruction, truncate_prompt_tokens, max_tokens_per_doc)
+        return self._reader.rerank(query, documents, asked, show_progress)
 
     def save_trace(self, path: str | PathLike[str]) -> None:
         """Write the recent steps and requests in Chrome's trace format (Perfetto and chrome://tracing open it). Raises
@@ -279,6 +300,10 @@ class LLM:
             yield from job.news()
         finally:
             job.cancel()
+
+
+def _several(texts: str | Sequence[str]) -> list[str]:
+    return [texts] if isinstance(texts, str) else list(texts)
 
 
 def _tell(resolved: Resolved) -> None:

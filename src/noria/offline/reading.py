@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from noria.config.abilities import Abilities, ScoreMethod, Task
-from noria.config.errors import EngineError, RequestError
-from noria.config.pooling import Finish, PoolingParams
+from noria.config.abilities import Abilities, Task
+from noria.config.errors import EngineError
+from noria.config.pooling import PoolingParams
 from noria.core.outputs import Delta, FinishReason
 from noria.core.plan import Numbers
 from noria.engine.client import EngineClient
 from noria.engine.messages import PoolRequest
 from noria.offline.prompts import Prompt, PromptType, as_list, each, read_prompt
-from noria.tokenize.judging import judging_messages, judging_options, word_ids
+from noria.tokenize.scoring import (
+    Pair,
+    best_first,
+    check_top_n,
+    checked_texts,
+    document_texts,
+    pairs_of,
+    scoring_of,
+    shortened,
+)
 from noria.tokenize.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -47,6 +56,25 @@ class ScoreOutput:
     """How well a query and a document fit each other; higher is better."""
 
     score: float
+
+
+@dataclass(frozen=True)
+class RerankOutput:
+    """document: the text whose place among those given is index. relevance_score: higher is better."""
+
+    index: int
+    relevance_score: float
+    document: str
+
+
+@dataclass(frozen=True)
+class RerankOptions:
+    """As `LLM.rerank` takes them."""
+
+    top_n: int | None = None
+    instruction: str | None = None
+    truncate_prompt_tokens: int | None = None
+    max_tokens_per_doc: int | None = None
 
 
 class Reader:
@@ -91,35 +119,25 @@ class Reader:
         ]
 
     def score(
-        self, pairs: Sequence[tuple[str, str]], instruction: str | None, most: int | None, shown: bool
+        self, pairs: Sequence[Pair], instruction: str | None, most: int | None, shown: bool
     ) -> list[ScoreOutput]:
-        abilities = self.abilities
-        abilities.need(Task.SCORE)
-        if instruction is not None and abilities.score_method is not ScoreMethod.TOKENS:
-            raise RequestError("instruction is for chat models; this one scores without words", "instruction")
-        if abilities.score_method is ScoreMethod.SIMILARITY:
-            return self._by_similarity(pairs, most, shown)
-        if abilities.score_method is ScoreMethod.CLASSIFIER:
-            encoded = [self._tokenizer.encode_pair(*pair, most) for pair in pairs]
-            params = [replace(abilities.classes, num_first=num_first) for _, num_first in encoded]
-            made = self._run([ids for ids, _ in encoded], params, shown)
-        else:
-            words = abilities.score_words
-            asked = PoolingParams(**word_ids(self._tokenizer, words))
-            chats = [judging_messages(*pair, words, instruction) for pair in pairs]
-            read = [tuple(self._tokenizer.encode_chat(chat, judging_options())) for chat in chats]
-            made = self._run(read, [asked] * len(read), shown)
-        return [ScoreOutput(float(_array(delta)[0])) for delta in made]
+        scoring = scoring_of(self.abilities, pairs, instruction)
+        made = self._run(*scoring.prompts(self._tokenizer, most), shown)
+        return [ScoreOutput(score) for score in scoring.scores([_array(delta) for delta in made])]
 
-    def _by_similarity(
-        self, pairs: Sequence[tuple[str, str]], most: int | None, shown: bool
-    ) -> list[ScoreOutput]:
-        """Each text is read once, however many pairs it is in."""
-        texts = list(dict.fromkeys(text for pair in pairs for text in pair))
-        params = replace(self.abilities.embedding, finish=Finish.NORMALIZE)
-        made = self._run(self._prompts(texts, most), [params] * len(texts), shown)
-        vectors = {text: _array(delta) for text, delta in zip(texts, made, strict=True)}
-        return [ScoreOutput(float(vectors[first] @ vectors[second])) for first, second in pairs]
+    def rerank(
+        self, query: str, documents: Sequence[str | Mapping[str, str]], asked: RerankOptions, shown: bool
+    ) -> list[RerankOutput]:
+        (query,) = checked_texts([query], "query")
+        whole = document_texts(documents if isinstance(documents, str) else list(documents))
+        check_top_n(asked.top_n)
+        most = asked.max_tokens_per_doc
+        read = whole if most is None else shortened(self._tokenizer, whole, most)
+        pairs = pairs_of([query], read)
+        outputs = self.score(pairs, asked.instruction, asked.truncate_prompt_tokens, shown)
+        scores = [output.score for output in outputs]
+        best = best_first(scores, asked.top_n)
+        return [RerankOutput(index, scores[index], whole[index]) for index in best]
 
     def _prompts(self, prompts: PromptType | Sequence[PromptType], most: int | None) -> list[tuple[int, ...]]:
         def read(prompt: PromptType) -> tuple[int, ...]:
@@ -176,18 +194,3 @@ def _bar(num_prompts: int, shown: bool) -> Iterator[Callable[[int, int], None]]:
 
     with ReadingBar(num_prompts) as bar:
         yield bar.finish
-
-
-def pairs_of(queries: str | Sequence[str], documents: str | Sequence[str]) -> list[tuple[str, str]]:
-    """One query with each document, or as many queries as documents. Raises RequestError."""
-    firsts = [queries] if isinstance(queries, str) else list(queries)
-    seconds = [documents] if isinstance(documents, str) else list(documents)
-    if len(firsts) == 1:
-        firsts = firsts * len(seconds)
-    if len(firsts) != len(seconds):
-        raise RequestError(
-            f"there are {len(firsts)} queries and {len(seconds)} documents; one query goes with any number of "
-            "documents, several with as many",
-            "queries",
-        )
-    return list(zip(firsts, seconds, strict=True))

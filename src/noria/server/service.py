@@ -21,6 +21,7 @@ from noria.server.served import ServedModel
 from noria.server.turn import Turn, TurnRequest
 from noria.server.worker_pool import NoThreadFree, WorkerPool, WorkTooLong
 from noria.tokenize.chat_template import ChatOptions
+from noria.tokenize.scoring import Prompts, Scoring, shortened
 
 Result = TypeVar("Result")
 
@@ -89,15 +90,19 @@ class Service:
 
         return await self._encoded(texts, encode_all)
 
-    async def encode_pairs(
-        self, pairs: Sequence[tuple[str, str]], max_tokens: int | None
-    ) -> list[tuple[tuple[int, ...], int]]:
-        """Token ids of each pair of texts, and where the second begins. Raises as encode."""
+    async def encode_for(self, scoring: Scoring, max_tokens: int | None) -> Prompts:
+        """What is read for scores. Raises as encode and, where chats are rendered, as encode_chat."""
 
-        def encode_all() -> list[tuple[tuple[int, ...], int]]:
-            return [self.served.tokenizer.encode_pair(*pair, max_tokens) for pair in pairs]
+        def encode_all() -> Prompts:
+            return scoring.prompts(self.served.tokenizer, max_tokens)
 
-        return await self._encoded([text for pair in pairs for text in pair], encode_all)
+        return await (
+            self._rendered(encode_all) if scoring.is_rendered else self._encoded(scoring.texts, encode_all)
+        )
+
+    async def shortened(self, texts: Sequence[str], max_tokens: int) -> list[str]:
+        """The beginnings of texts, of so many tokens at most. Raises as encode, and RequestError."""
+        return await self._encoded(texts, lambda: shortened(self.served.tokenizer, texts, max_tokens))
 
     async def _encoded(self, texts: Sequence[str], work: Callable[[], Result]) -> Result:
         if sum(map(len, texts)) <= self.limits.long_text:
@@ -123,24 +128,13 @@ class Service:
         Always on another thread: a template is a program, and a bad one must not stop the server.
         """
 
-        [ids] = await self.encode_chats([messages], options, add_special_tokens)
-        return ids
+        encode = self.served.tokenizer.encode_chat
+        return await self._rendered(lambda: encode(messages, options, add_special_tokens))
 
-    async def encode_chats(
-        self,
-        chats: Sequence[Sequence[Mapping[str, Any]]],
-        options: ChatOptions,
-        add_special_tokens: bool = False,
-    ) -> list[list[int]]:
-        """As encode_chat, for several chats in one go."""
-
-        def render_and_encode() -> list[list[int]]:
-            encode = self.served.tokenizer.encode_chat
-            return [encode(messages, options, add_special_tokens) for messages in chats]
-
+    async def _rendered(self, work: Callable[[], Result]) -> Result:
         timeout_s = self.limits.template_timeout_s
         try:
-            return await self._on_thread(self._templating, render_and_encode, timeout_s)
+            return await self._on_thread(self._templating, work, timeout_s)
         except WorkTooLong:
             raise ApiError(
                 f"the chat template took more than {timeout_s:g} s on these messages", param="messages"
