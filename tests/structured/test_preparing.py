@@ -98,6 +98,56 @@ def test_what_a_process_had_not_read_when_it_ended_is_read_by_the_next_one_and_b
     assert len(Dying.made) == 2
 
 
+class Hesitating(Approving):
+    """Keeps what it is to try out, and finds out nothing until it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, str]] = []
+        self.may = threading.Event()
+
+    def send(self, vet: wire.Vet) -> None:
+        self.seen.append((vet.text, vet.tenant))
+        super().send(vet)
+
+    def receive(self) -> wire.Vetted:
+        self.may.wait()
+        vetted = super().receive()
+        return wire.Vetted(vetted.serial, error="it is bad") if vetted.source == "bad" else vetted
+
+
+@pytest.fixture
+def hesitating(monkeypatch: pytest.MonkeyPatch) -> Hesitating:
+    made = Hesitating()
+
+    def process() -> Reading:
+        reading = Reading()
+        reading.vetting = made
+        return reading
+
+    monkeypatch.setattr("noria.structured.preparing.GrammarProcess", process)
+    return made
+
+
+def test_a_grammar_that_a_tenant_asks_for_many_times_at_once_is_tried_out_once(
+    hesitating: Hesitating,
+) -> None:
+    preparing = Preparing(lambda: wire.Setup(TokenizerSpec(tokenizer_json="{}"), 8, (0,)))
+    asked = [
+        preparing.ask(Grammar("regex", text), {f"{number}": ()}, tenant)
+        for number, (text, tenant) in enumerate([*[("a", "x"), ("bad", "x")] * 8, ("a", "y"), ("z", "x")])
+    ]
+    until(lambda: hesitating.seen[-1:] == [("z", "x")])
+    assert hesitating.seen == [("a", "x"), ("bad", "x"), ("a", "y"), ("z", "x")]
+    hesitating.may.set()
+    for future, text in zip(asked, ["a", "bad"] * 8 + ["a", "z"], strict=True):
+        if text == "bad":
+            with pytest.raises(RequestError, match="it is bad"):
+                future.result(timeout=10)
+        else:
+            assert future.result(timeout=10) is None
+
+
 def test_a_question_that_nobody_waits_for_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Dying, "made", [])
     monkeypatch.setattr("noria.structured.preparing.GrammarProcess", Held)

@@ -82,6 +82,7 @@ class Preparing:
         self._is_closed = False
         self._serials = itertools.count(1)
         self._vetted = _Vetted()
+        self._trials: dict[tuple[_Key, str], list[int]] = {}  # serials of a tenant that one verdict is for
         self._outbox: SimpleQueue[int | wire.Forget | None] = SimpleQueue()  # serials of questions among them
 
     @property
@@ -92,10 +93,11 @@ class Preparing:
     def ask(self, grammar: Grammar, outputs: Mapping[str, Sequence[int]], tenant: str = "") -> Future[None]:
         """Have sequences of a grammar made ready. outputs: request id -> its output so far.
 
-        One that is not known yet is tried out first, apart from those that are followed. A process may end by the
-        fault of another's grammar, so what it had not read goes to the next one, once. The future raises RequestError
-        for a grammar that cannot be followed, or that neither survived, EngineError after `close`, and where no
-        process can be started. It may be cancelled, which keeps it from the next one.
+        One that is not known yet is tried out first, apart from those that are followed, and once for all of a tenant's
+        who ask. A process may end by the fault of another's grammar, so what it had not read goes to the next one,
+        once. The future raises RequestError for a grammar that cannot be followed, or that neither survived,
+        EngineError after `close`, and where no process can be started. It may be cancelled, which keeps it from the
+        next one.
         """
         future: Future[None] = Future()
         serial = next(self._serials)
@@ -147,14 +149,21 @@ class Preparing:
 
     def _send_question(self, serial: int) -> None:
         question = self._sendable(serial)
-        if question is None or question.to is None:
+        if question is None:
             return
+        key = _key_of(question.grammar)
         with self._lock:
-            vetted = self._vetted.find(_key_of(question.grammar))
+            process, vetted = question.to, self._vetted.find(key)
+            if process is None:  # it has ended, and the question comes again
+                return
+            if vetted is None:
+                alike = self._trials.setdefault((key, question.tenant), [])
+                alike.append(serial)
         if vetted is None:
-            question.to.vetting.send(wire.Vet(serial, *_key_of(question.grammar), question.tenant))
+            if alike[0] == serial:
+                process.vetting.send(wire.Vet(serial, *key, question.tenant))
             return
-        question.to.control.send(wire.Prepare(serial, vetted.source, vetted.is_slow, question.outputs))
+        process.control.send(wire.Prepare(serial, vetted.source, vetted.is_slow, question.outputs))
 
     def _sendable(self, serial: int) -> _Question | None:
         """With the process to ask; None where there is none to be had, or nobody waits for the answer any more."""
@@ -200,19 +209,24 @@ class Preparing:
     def _receive_verdicts(self, process: GrammarProcess) -> None:
         try:
             while True:
-                self._take_verdict(process.vetting.receive())
+                self._take_verdict(process, process.vetting.receive())
         except EOFError:
             self._lose(process)
 
-    def _take_verdict(self, vetted: wire.Vetted) -> None:
-        if vetted.error is not None:
-            self._settle(wire.Prepared(vetted.serial, vetted.error))
-            return
+    def _take_verdict(self, process: GrammarProcess, vetted: wire.Vetted) -> None:
         with self._lock:
             question = self._asked.get(vetted.serial)
-            if question is not None:
-                self._vetted.keep(_key_of(question.grammar), vetted)
-                self._outbox.put(vetted.serial)
+            if question is None or question.to is not process:  # the next one has been asked
+                return
+            key = _key_of(question.grammar)
+            alike = self._trials.pop((key, question.tenant))
+            if vetted.error is None:
+                self._vetted.keep(key, vetted)
+        for serial in alike:
+            if vetted.error is None:
+                self._outbox.put(serial)
+            else:
+                self._settle(wire.Prepared(serial, vetted.error))
 
     def _settle(self, prepared: wire.Prepared) -> None:
         with self._lock:
@@ -230,6 +244,7 @@ class Preparing:
             if self._process is not process:
                 return
             self._process = None
+            self._trials.clear()
             is_closed = self._is_closed
             lost = [one for one in self._asked.values() if one.to is process or is_closed]
             given_up = [one for one in lost if is_closed or one.is_again or one.future.cancelled()]
