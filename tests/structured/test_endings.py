@@ -43,6 +43,13 @@ def test_the_text_is_what_the_grammar_says(
         assert re.fullmatch(pattern, output.text)
 
 
+def test_one_of_thousands_of_choices_is_the_output(llm: LLM) -> None:
+    choices = [f"{number}-{number * number}" for number in range(5000)]
+    output = output_of(llm, Grammar("choice", json.dumps(choices)), temperature=1.0)
+    assert output.finish_reason == "stop"
+    assert output.text in choices
+
+
 @pytest.mark.parametrize(
     "changes", [{}, {"ignore_eos": True}, {"min_tokens": 50}, {"ignore_eos": True, "min_tokens": 64}]
 )

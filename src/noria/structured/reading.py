@@ -104,9 +104,9 @@ def _read_choice(text: str) -> str:
     choices = json.loads(text)
     if not choices or not are_texts(choices):
         raise GrammarFault(f"choices are a list of at least one string, got {text:.100}")
-    return LLMatcher.grammar_from_lark(
-        "start: " + " | ".join(json.dumps(one, ensure_ascii=False) for one in choices)
-    )
+    # One terminal: as alternatives of a rule, a few thousand are more than can be followed.
+    texts = " | ".join(json.dumps(one, ensure_ascii=False) for one in choices)
+    return LLMatcher.grammar_from_lark(f"start: CHOICE\nCHOICE: {texts}")
 
 
 def _read_lark(text: str) -> str:
