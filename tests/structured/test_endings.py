@@ -30,6 +30,7 @@ OPEN = Grammar("regex", "[ab]*")
         (DIGITS, "[0-9]{4}"),
         (Grammar("choice", '["red", "grün", "😀"]'), "red|grün|😀"),
         (Grammar("lark", 'start: "x"+ "y"'), "x+y"),
+        (Grammar("lark", 'root ::= digit{3} "y"\ndigit ::= [0-9]'), "[0-9]{3}y"),
         (Grammar("json_object"), r"(?s)\{.*"),
     ],
 )
@@ -123,6 +124,7 @@ def test_a_request_that_leaves_no_token_of_its_grammar_fails_alone(llm: LLM) -> 
         (Grammar("choice", "[]"), "at least one"),
         (Grammar("choice", '{"a": 1}'), "list"),
         (Grammar("lark", "start: foo"), "foo"),
+        (Grammar("lark", "root ::= foo"), "the rule 'root' refers to 'foo', which is not defined"),
         (Grammar("lark", "start: start"), "allows no text"),
         (Grammar("json_schema", "false"), "object"),
         (Grammar("json_schema", "{"), "property name"),

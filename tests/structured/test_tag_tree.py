@@ -166,7 +166,7 @@ REFUSED = [
     ({"type": "json_schema", "json_schema": []}, "format.json_schema must be an object"),
     ({**TEXT, "max_tokens": 5}, "format.max_tokens cannot be followed here"),
     ({**TEXT, "max_chars": 10**9}, "format.max_chars must be a whole number from 0 to 100000"),
-    ({"type": "grammar", "grammar": 'root ::= "a"'}, "format.grammar is written in EBNF"),
+    ({"type": "grammar", "grammar": 'root ::= "a'}, "format.grammar: in line 1"),
     ({"type": "regex", "pattern": "a{1000000}"}, "may repeat"),
     ({"type": "sequence", "elements": []}, "format.elements must be a list, and not empty"),
     ({"type": "sequence", "elements": [TEXT, NUMBER]}, "format.elements[0] may go on for ever"),

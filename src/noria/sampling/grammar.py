@@ -14,7 +14,7 @@ KINDS = {
     "json_object": "empty: any JSON object",
     "regex": "a regular expression that the whole output matches",
     "choice": "a list of strings, in JSON, of which the output is one",
-    "lark": "a grammar in llguidance's dialect of Lark",
+    "lark": "a grammar in llguidance's dialect of Lark, or in EBNF",
     "structural_tag": "a structural tag: a tree of formats, or free text with parts that follow schemas, in JSON",
 }
 

@@ -12,9 +12,10 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from noria.sampling.grammar import MAX_TEXT, Prologue
 from noria.sampling.structures import are_texts, tree_of
+from noria.structured.ebnf_lark import lark_of_ebnf
 from noria.structured.faults import GrammarFault
 from noria.structured.prologues import beginning_not, tree_with_prologue, with_prologue
-from noria.structured.repeats import check_lark, check_regex, check_schema
+from noria.structured.repeats import check_lark, check_regex, check_schema, is_ebnf
 from noria.structured.tag_tree import TagTree
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ def _read_choice(text: str) -> str:
 
 
 def _read_lark(text: str) -> str:
+    text = lark_of_ebnf(text) if is_ebnf(text) else text
     check_lark(text)
     return LLMatcher.grammar_from_lark(text)
 

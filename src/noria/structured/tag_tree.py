@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from noria.structured.ebnf_lark import lark_of_ebnf
 from noria.structured.faults import GrammarFault
 from noria.structured.repeats import MAX_REPEATS, check_lark, check_regex, check_schema, is_ebnf
 from noria.structured.tag_members import BEGINS_NOT, MAX_SHOWN, Head, check_members, flag
@@ -115,7 +116,10 @@ class TagTree:
     def _grammar(self, node: Node, end: _End, where: str) -> str:
         lark = _text(node, "grammar", where)
         if is_ebnf(lark):
-            raise GrammarFault(f"{where}.grammar is written in EBNF; here it is llguidance's dialect of Lark")
+            try:
+                lark = lark_of_ebnf(lark)
+            except GrammarFault as fault:
+                raise GrammarFault(f"{where}.grammar: {fault}") from None
         check_lark(lark)
         return self._writer.other(lark)
 
