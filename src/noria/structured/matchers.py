@@ -51,6 +51,12 @@ class Compiled:
                 made.set_exception(GrammarFault(f"it cannot be read: {type(error).__name__}"))
         return made.result().deep_copy()
 
+    def keep(self, source: str, compiled: LLMatcher) -> None:
+        """One that was compiled before, at its beginning."""
+        with self._lock:
+            made = self._made[source] = Future[LLMatcher]()
+            made.set_result(compiled)
+
     def _drop_oldest(self) -> None:
         while len(self._made) > 1 and (
             len(self._made) > _MAX_KEPT or sum(map(len, self._made)) > _MAX_KEPT_TEXT
@@ -59,14 +65,14 @@ class Compiled:
 
 
 class Matchers:
-    """One for each request. Any thread adds and forgets; one fills."""
+    """One for each request. Any thread adds and forgets; one fills. max_threads: that make masks at a time."""
 
-    def __init__(self, vocabulary: LLTokenizer) -> None:
+    def __init__(self, vocabulary: LLTokenizer, max_threads: int = _MAX_THREADS) -> None:
         self.compiled = Compiled(vocabulary)
         self.row_bytes = -(-vocabulary.vocab_size // 32) * _WORD_BYTES
         self._matchers: dict[str, LLMatcher] = {}
         self._was_slow = False
-        num_threads = min(_MAX_THREADS, (os.cpu_count() or 1) // 4)
+        num_threads = min(max_threads, (os.cpu_count() or 1) // 4)
         self._executor = LLExecutor(num_threads=num_threads) if num_threads > 1 else None
 
     def add(self, source: str, outputs: Mapping[str, Sequence[int]]) -> None:
@@ -79,6 +85,14 @@ class Matchers:
             if outputs[request_id] and not matcher.consume_tokens(list(outputs[request_id])):
                 raise GrammarFault(f"the output so far does not follow it: {fault_of(matcher)}")
         self._matchers.update(made)
+
+    def error_of(self, source: str, outputs: Mapping[str, Sequence[int]]) -> str | None:
+        """As add; returns what is wrong with the grammar."""
+        try:
+            self.add(source, outputs)
+        except GrammarFault as fault:
+            return str(fault)
+        return None
 
     def forget(self, request_ids: Sequence[str]) -> None:
         for request_id in request_ids:

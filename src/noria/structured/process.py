@@ -1,7 +1,8 @@
 """The grammar process: reads grammars and says which tokens may come next. Started by `structured.helper`.
 
 A process of its own, because reading a vocabulary holds an interpreter up for some tenths of a second. A child of it
-tries grammars out (`structured.vetting`): what a stranger's does must not happen to those that are followed.
+tries grammars out (`structured.vetting`): what a stranger's does must not happen to those that are followed. What takes
+long to read is followed where it was tried out (`structured.followers`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from queue import SimpleQueue
 from llguidance import LLTokenizer
 
 from noria.structured import wire
-from noria.structured.faults import GrammarFault
+from noria.structured.followers import Followers, Offering, Sequences, handover
 from noria.structured.mask_memory import MaskMemory
 from noria.structured.matchers import Matchers
 from noria.structured.vetting import Vetting
@@ -32,8 +33,8 @@ _QUICK_NICENESS, _SLOW_NICENESS = 3, 10
 class Preparer:
     """Compiles what has been found to end, on threads that come after those of the model and of the masks."""
 
-    def __init__(self, matchers: Matchers, channel: wire.Channel) -> None:
-        self._matchers = matchers
+    def __init__(self, sequences: Sequences, channel: wire.Channel) -> None:
+        self._sequences = sequences
         self._channel = channel
         self._sending = threading.Lock()
         self._quick: SimpleQueue[wire.Prepare] = SimpleQueue()
@@ -53,30 +54,23 @@ class Preparer:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
         while True:
             command = commands.get()
-            error = self._prepare(command)
+            error = self._sequences.prepare(command)
             with self._sending:
                 self._channel.send(wire.Prepared(command.serial, error))
 
-    def _prepare(self, command: wire.Prepare) -> str | None:
-        try:
-            self._matchers.add(command.source, command.outputs)
-        except GrammarFault as fault:
-            return str(fault)
-        return None
 
-
-def _fill_masks(matchers: Matchers, channel: wire.Channel, memory: MaskMemory) -> None:
+def _fill_masks(sequences: Sequences, channel: wire.Channel, memory: MaskMemory) -> None:
     """A fault here ends the process: the engine would wait for an answer."""
     try:
-        _answer_all(matchers, channel, memory)
+        _answer_all(sequences, channel, memory)
     finally:
         os._exit(_BROKEN)
 
 
-def _answer_all(matchers: Matchers, channel: wire.Channel, memory: MaskMemory) -> None:
+def _answer_all(sequences: Sequences, channel: wire.Channel, memory: MaskMemory) -> None:
     while True:
         asked: wire.Fill = channel.receive()
-        channel.send(matchers.fill(asked, memory))
+        channel.send(sequences.fill(asked, memory))
 
 
 def _vocabulary(setup: wire.Setup) -> tuple[LLTokenizer, dict[str, int]]:
@@ -86,18 +80,16 @@ def _vocabulary(setup: wire.Setup) -> tuple[LLTokenizer, dict[str, int]]:
     return vocabulary, special_texts(tokenizer, setup.vocab_size, setup.eos_token_ids)
 
 
-def serve(control: wire.Channel, steps: wire.Channel, vocabulary: LLTokenizer, masks: io.FileIO) -> None:
+def serve(control: wire.Channel, steps: wire.Channel, sequences: Sequences, memory: MaskMemory) -> None:
     """Until the engine is gone, which ends it with EOFError or OSError."""
-    matchers = Matchers(vocabulary)
-    preparer = Preparer(matchers, control)
-    memory = MaskMemory(masks, matchers.row_bytes)
-    threading.Thread(target=_fill_masks, args=(matchers, steps, memory), daemon=True).start()
+    preparer = Preparer(sequences, control)
+    threading.Thread(target=_fill_masks, args=(sequences, steps, memory), daemon=True).start()
     while True:
         command = control.receive()
         if isinstance(command, wire.Prepare):
             preparer.add(command)
         else:
-            matchers.forget(command.request_ids)
+            sequences.forget(command.request_ids)
 
 
 def main(arguments: list[str]) -> None:
@@ -111,13 +103,18 @@ def main(arguments: list[str]) -> None:
     try:
         vocabulary, special = _vocabulary(control.receive())
         gc.freeze()  # what lives as long as the process is not looked through again and again
+        offers, taken = handover()
         if os.fork() == 0:  # before there are threads
             control.close_here()
             steps.close_here()
+            taken.close()
             os.close(masks)
-            Vetting(vocabulary, vetting, special).serve()
+            Vetting(vocabulary, vetting, special, lambda: Offering(vocabulary, offers)).serve()
         vetting.close_here()
-        serve(control, steps, vocabulary, io.FileIO(masks, "r+"))
+        offers.close()
+        matchers = Matchers(vocabulary)
+        sequences = Sequences(matchers, Followers(taken, matchers.row_bytes))
+        serve(control, steps, sequences, MaskMemory(io.FileIO(masks, "r+"), matchers.row_bytes))
     except (EOFError, OSError):
         os._exit(0)  # the engine is gone; threads that hang are no reason to stay
 

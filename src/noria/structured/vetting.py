@@ -12,14 +12,16 @@ import selectors
 import signal
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from llguidance import LLTokenizer
+import msgspec
+from llguidance import LLMatcher, LLTokenizer
 
 from noria.structured import wire
 from noria.structured.faults import GrammarFault
+from noria.structured.followers import Offering
 from noria.structured.reading import STRUCTURAL_TAG, compile_grammar, source_of, without_place
 
 CPU_LIMIT_S = 5  # of a processor
@@ -34,6 +36,7 @@ _MAX_TRIALS_OF_ONE = 8  # tenant
 _LOOK_EVERY_S = 0.05
 _QUICK_S = 0.1  # of a processor; what takes longer is put behind everything else
 _QUICK_WALL_S = 0.3
+_STAYS_S = 0.5  # of a processor; what took longer to read is not read again
 _NICENESS = 3
 _SLOW_NICENESS = 10
 
@@ -57,16 +60,25 @@ class _Trial:
 
 
 class Vetting:
-    """Single-threaded, so that it can fork. Tenants take turns. special: as `reading.source_of` takes them."""
+    """Single-threaded, so that it can fork. Tenants take turns. special: as `reading.source_of` takes them.
+
+    offering: made in a trial, through which it stays with a grammar that took long; None: none does.
+    """
 
     def __init__(
-        self, vocabulary: LLTokenizer, channel: wire.Channel, special: Mapping[str, int] | None = None
+        self,
+        vocabulary: LLTokenizer,
+        channel: wire.Channel,
+        special: Mapping[str, int] | None = None,
+        offering: Callable[[], Offering] | None = None,
     ) -> None:
+        self._offering = offering
         self._vocabulary = vocabulary
         self._special = special or {}
         self._channel = channel
         self._waiting: dict[str, deque[wire.Vet]] = {}  # by tenant, who has waited longest for a turn first
         self._trials: list[_Trial] = []
+        self._settled: list[int] = []  # processes of trials that have told their verdict; some of them stay
         self._selector = selectors.DefaultSelector()
         self._selector.register(channel.fileno(), selectors.EVENT_READ)
 
@@ -80,6 +92,7 @@ class Vetting:
                 trial.signal(signal.SIGKILL)
 
     def _step(self) -> None:
+        self._settled = [pid for pid in self._settled if os.waitpid(pid, os.WNOHANG)[0] == 0]
         ready = {key.fd for key, _ in self._selector.select(_LOOK_EVERY_S if self._trials else None)}
         if self._channel.fileno() in ready:
             vet: wire.Vet = self._channel.receive()
@@ -119,7 +132,7 @@ class Vetting:
         if pid == 0:
             self._channel.close_here()
             os.close(reads)
-            _try_out(self._vocabulary, self._special, vet, writes)
+            _try_out(self._vocabulary, self._special, vet, writes, self._offering)
         os.close(writes)
         self._trials.append(_Trial(vet, pid, reads, time.monotonic()))
         self._selector.register(reads, selectors.EVENT_READ)
@@ -149,50 +162,68 @@ class Vetting:
                 trial.signal(signal.SIGSTOP if is_stopped else signal.SIGCONT)
 
     def _end(self, trial: _Trial) -> None:
-        status = self._wait_for(trial)
+        """It has told all that it will."""
         self._trials.remove(trial)
-        if trial.told and os.WIFEXITED(status):
-            self._channel.send(wire.decode_vetted(trial.told))
-            return
-        ended_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-        if trial.is_late:
-            error = f"it could not be read within {_WALL_LIMIT_S:g} s"
-        elif ended_by in (signal.SIGXCPU, signal.SIGKILL):
-            error = f"it takes more than {CPU_LIMIT_S} s of a processor to read"
-        else:
-            error = f"it takes more than {_MEMORY_BYTES >> 30} GiB to read, or cannot be read at all"
-        self._channel.send(wire.Vetted(trial.vet.serial, error=error))
-
-    def _wait_for(self, trial: _Trial) -> int:
-        """Its exit status: it has ended, or will at once, since it holds the pipe no more."""
         self._selector.unregister(trial.reads)
         os.close(trial.reads)
-        return os.waitpid(trial.pid, 0)[1]
+        try:
+            vetted = wire.decode_vetted(trial.told)
+        except msgspec.DecodeError:  # it ended before it knew
+            vetted = wire.Vetted(trial.vet.serial, error=self._fault_of(trial))
+        else:
+            self._settled.append(trial.pid)
+        self._channel.send(vetted)
+
+    def _fault_of(self, trial: _Trial) -> str:
+        status = os.waitpid(trial.pid, 0)[1]
+        ended_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+        if trial.is_late:
+            return f"it could not be read within {_WALL_LIMIT_S:g} s"
+        if ended_by in (signal.SIGXCPU, signal.SIGKILL):
+            return f"it takes more than {CPU_LIMIT_S} s of a processor to read"
+        return f"it takes more than {_MEMORY_BYTES >> 30} GiB to read, or cannot be read at all"
 
 
-def _try_out(vocabulary: LLTokenizer, special: Mapping[str, int], vet: wire.Vet, writes: int) -> None:
-    """In the new process, which ends here."""
+def _try_out(
+    vocabulary: LLTokenizer,
+    special: Mapping[str, int],
+    vet: wire.Vet,
+    writes: int,
+    offering: Callable[[], Offering] | None,
+) -> None:
+    """In the new process, which ends here, once nobody needs what it has read."""
     try:
         os.setpriority(os.PRIO_PROCESS, 0, _NICENESS)
-        resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT_S, CPU_LIMIT_S + 1))
+        most = resource.getrlimit(resource.RLIMIT_CPU)[1]  # which a process that stays goes on to
+        resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT_S, most))
         resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY_BYTES, _MEMORY_BYTES))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        content = memoryview(wire.encode(_verdict(vocabulary, special, vet)))
+        offered = offering() if offering is not None else None  # while its priority is what it begins with
+        vetted, compiled = _verdict(vocabulary, special, vet)
+        is_long = time.process_time() > _STAYS_S
+        if offered is not None and not (is_long and compiled and offered.offer(vetted.source, compiled)):
+            offered = None
+        content = memoryview(wire.encode(vetted))
         while content:
             content = content[os.write(writes, content) :]
-        os._exit(0)
+        os.close(writes)
+        if offered is not None:
+            offered.serve()
     finally:
-        os._exit(1)
+        os._exit(0)
 
 
-def _verdict(vocabulary: LLTokenizer, special: Mapping[str, int], vet: wire.Vet) -> wire.Vetted:
+def _verdict(
+    vocabulary: LLTokenizer, special: Mapping[str, int], vet: wire.Vet
+) -> tuple[wire.Vetted, LLMatcher | None]:
+    """And the grammar, read."""
     try:
         source = source_of(vet.kind, vet.text, vet.prologue, vet.begins_not, special)
     except GrammarFault as fault:
-        return wire.Vetted(vet.serial, error=str(fault))
+        return wire.Vetted(vet.serial, error=str(fault)), None
     try:
-        compile_grammar(vocabulary, source)
+        compiled = compile_grammar(vocabulary, source)
     except GrammarFault as fault:
         told = without_place(str(fault)) if vet.kind == STRUCTURAL_TAG else str(fault)
-        return wire.Vetted(vet.serial, error=told)
-    return wire.Vetted(vet.serial, source, is_slow=time.process_time() > _QUICK_S)
+        return wire.Vetted(vet.serial, error=told), None
+    return wire.Vetted(vet.serial, source, is_slow=time.process_time() > _QUICK_S), compiled

@@ -10,6 +10,8 @@ engine                     grammar process
            <-- Prepared --
   steps    -- Fill -->                       the engine's own thread, one question at a time
            <-- Filled --
+
+The grammar process asks those to which it leaves slow grammars (`structured.followers`) in the same words.
 """
 
 from __future__ import annotations

@@ -1,0 +1,277 @@
+"""Grammars that took long to read stay with the processes that have read them, which make their sequences' masks.
+
+A compiled grammar cannot be handed on: it is memory of the process that compiled it. So a trial (`structured.vetting`)
+that took long offers itself to the grammar process, which asks it from then on. Where there are too many, or one of
+them is gone, the grammar process reads the grammar as it reads quick ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import resource
+import socket
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from queue import SimpleQueue
+
+from llguidance import LLMatcher, LLTokenizer
+
+from noria.structured import wire
+from noria.structured.faults import GrammarFault
+from noria.structured.mask_memory import MaskMemory, open_memory
+from noria.structured.matchers import Matchers
+
+_MAX_KEPT = 16  # processes
+_ANSWER_LIMIT_S = 2.0  # for the masks of a step; the engine waits a second longer
+_PREPARE_LIMIT_S = 30.0
+_NUM_ENDS = 2
+_NUM_SENT = 3  # descriptors: those ends, and memory
+
+
+def handover() -> tuple[socket.socket, socket.socket]:
+    """Through which trials offer themselves, and where they are taken in. Neither end ever blocks."""
+    offers, taken = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    for end in (offers, taken):
+        end.setblocking(False)
+    return offers, taken
+
+
+class Offering:
+    """A trial's side, of one that may stay. Its masks are made on a thread of the priority that it begins with.
+
+    They are in memory of its own: what it fills too late, once it has been given up, is nobody's row.
+    """
+
+    def __init__(self, vocabulary: LLTokenizer, offers: socket.socket) -> None:
+        self._offers = offers
+        self._matchers = Matchers(vocabulary, max_threads=1)
+        self._masks = open_memory()
+        self._steps: SimpleQueue[wire.Channel] = SimpleQueue()
+        self._control: wire.Channel | None = None
+        threading.Thread(target=self._fill_masks, daemon=True).start()
+
+    def offer(self, source: str, compiled: LLMatcher) -> bool:
+        """Whether it is to `serve`: many others have offered themselves, and nobody has looked yet."""
+        pairs = [socket.socketpair() for _ in range(_NUM_ENDS)]
+        theirs = [end for _, end in pairs]
+        try:
+            sent = [*(end.fileno() for end in theirs), self._masks.fileno()]
+            socket.send_fds(self._offers, [_digest(source)], sent)
+        except OSError:
+            return False
+        for end in theirs:
+            end.close()
+        (control, _), (steps, _) = pairs
+        self._matchers.compiled.keep(source, compiled)
+        self._control = wire.Channel(control, wire.Command)
+        self._steps.put(wire.Channel(steps, wire.Fill))
+        unlimited = resource.getrlimit(resource.RLIMIT_CPU)[1]
+        resource.setrlimit(resource.RLIMIT_CPU, (unlimited, unlimited))
+        return True
+
+    def serve(self) -> None:
+        """Raises EOFError when it is not needed any more."""
+        assert self._control is not None, "nothing was offered"
+        while True:
+            command = self._control.receive()
+            if isinstance(command, wire.Prepare):
+                error = self._matchers.error_of(command.source, command.outputs)
+                self._control.send(wire.Prepared(command.serial, error))
+            else:
+                self._matchers.forget(command.request_ids)
+
+    def _fill_masks(self) -> None:
+        steps = self._steps.get()
+        memory = MaskMemory(self._masks, self._matchers.row_bytes)
+        try:
+            while True:
+                steps.send(self._matchers.fill(steps.receive(), memory))
+        finally:
+            os._exit(0)
+
+
+class Follower:
+    """Such a process, as the grammar process knows it. request_ids: of the sequences that it follows."""
+
+    def __init__(self, received: Sequence[int], row_bytes: int) -> None:
+        """received: descriptors of the sockets, and of the memory, which has row_bytes to a mask."""
+        control, steps = (socket.socket(fileno=end) for end in received[:_NUM_ENDS])
+        self._memory = MaskMemory(io.FileIO(received[_NUM_ENDS], "r+"), row_bytes)
+        self._row_bytes = row_bytes
+        self._num_asked = self._num_answered = 0
+        for end in (control, steps):
+            end.settimeout(_PREPARE_LIMIT_S)  # a full buffer is as bad as no answer
+        self._control = wire.Channel(control, wire.Prepared)
+        self._steps = wire.Channel(steps, wire.Filled)
+        self._sending = threading.Lock()  # guards what is sent on control
+        self.request_ids: set[str] = set()
+        self.is_gone = False
+
+    def prepare(self, command: wire.Prepare) -> bool:
+        """Whether it follows these sequences now; False: it is gone. Raises GrammarFault. On one thread at a time."""
+        try:
+            with self._sending:
+                self._control.send(command)
+            if not self._control.has_news(_PREPARE_LIMIT_S):
+                raise EOFError
+            prepared: wire.Prepared = self._control.receive()
+        except (EOFError, OSError):
+            self.end()
+            return False
+        if prepared.error is not None:
+            raise GrammarFault(prepared.error)
+        self.request_ids.update(command.outputs)
+        return True
+
+    def forget(self, request_id: str) -> None:
+        self.request_ids.discard(request_id)
+        with suppress(OSError), self._sending:
+            self._control.send(wire.Forget((request_id,)))
+
+    def ask(self, request_id: str, tokens: tuple[int, ...]) -> bool:
+        """Whether there will be an answer."""
+        if self.is_gone:
+            return False
+        try:
+            self._memory.grow(self._num_asked + 1)
+            self._steps.send(wire.Fill(self._num_asked, {request_id: tokens}))
+        except OSError:
+            self.end()
+        self._num_asked += 1
+        return not self.is_gone
+
+    def answer(self, end_s: float) -> tuple[wire.Filled, bytes] | None:
+        """To the next question: with the mask. None: it is gone, or has been ended, since there was none by then."""
+        try:
+            if self._steps.has_news(max(0.0, end_s - time.monotonic())):
+                filled: wire.Filled = self._steps.receive()
+                return filled, self._next_mask()
+        except (EOFError, OSError):
+            pass
+        self.end()
+        return None
+
+    def _next_mask(self) -> bytes:
+        start = self._num_answered * self._row_bytes
+        self._num_answered += 1
+        mask = self._memory.rows(self._num_answered)[start : start + self._row_bytes]
+        if self._num_answered == self._num_asked:
+            self._num_asked = self._num_answered = 0
+        return mask
+
+    def end(self) -> None:
+        self.is_gone = True
+        self._control.close()  # of which it hears whatever else it is doing
+        self._steps.close()
+
+
+class Followers:
+    """Those that were used last. On one thread."""
+
+    def __init__(self, taken: socket.socket, row_bytes: int) -> None:
+        """row_bytes: to a mask."""
+        self._taken = taken
+        self._row_bytes = row_bytes
+        self._kept: OrderedDict[bytes, Follower] = OrderedDict()
+
+    def find(self, source: str) -> Follower | None:
+        """The one of a grammar, if it has offered itself."""
+        while offer := self._take():
+            self._keep(*offer)
+        key = _digest(source)
+        follower = self._kept.pop(key, None)
+        if follower is None or follower.is_gone:
+            return None
+        self._kept[key] = follower  # the last one used
+        return follower
+
+    def _keep(self, key: bytes, follower: Follower) -> None:
+        kept = self._kept.get(key)
+        if kept is not None and not kept.is_gone:
+            follower.end()  # the same was tried out twice at a time
+            return
+        self._kept[key] = follower
+        self._drop_unused()
+
+    def _take(self) -> tuple[bytes, Follower] | None:
+        try:
+            key, received, _, _ = socket.recv_fds(self._taken, hashlib.sha256().digest_size, _NUM_SENT)
+        except OSError:
+            return None
+        if len(received) < _NUM_SENT:  # this process may open no more files
+            for descriptor in received:
+                os.close(descriptor)
+            return None
+        return key, Follower(received, self._row_bytes)
+
+    def _drop_unused(self) -> None:
+        """The newest is not used yet: where all others are, it goes."""
+        if len(self._kept) <= _MAX_KEPT:
+            return
+        unused = next(key for key, one in self._kept.items() if one.is_gone or not one.request_ids)
+        self._kept.pop(unused).end()
+
+
+class Sequences:
+    """All that the grammar process follows, by itself or by others. `prepare` on any thread, but one at a time where
+    the grammar is slow; `fill` on one.
+    """
+
+    def __init__(self, matchers: Matchers, followers: Followers) -> None:
+        self._matchers = matchers
+        self._followers = followers
+        self._theirs: dict[str, Follower] = {}
+
+    def prepare(self, command: wire.Prepare) -> str | None:
+        """What is wrong with the grammar."""
+        self.forget(tuple(command.outputs))  # of one that is followed anew
+        follower = self._followers.find(command.source) if command.is_slow else None
+        try:
+            if follower is not None and follower.prepare(command):
+                self._theirs |= dict.fromkeys(command.outputs, follower)
+                return None
+        except GrammarFault as fault:
+            return str(fault)
+        return self._matchers.error_of(command.source, command.outputs)
+
+    def forget(self, request_ids: Sequence[str]) -> None:
+        for request_id in request_ids:
+            if (follower := self._theirs.pop(request_id, None)) is not None:
+                follower.forget(request_id)
+        self._matchers.forget(request_ids)
+
+    def fill(self, asked: wire.Fill, memory: MaskMemory) -> wire.Filled:
+        """As Matchers.fill, which knows nothing of those that others follow."""
+        asked_of = self._ask_others(asked.news) if self._theirs else {}
+        filled = self._matchers.fill(asked, memory)
+        if not asked_of:
+            return filled
+        errors, unknown = dict(filled.errors), set(filled.unknown)
+        row_bytes = self._matchers.row_bytes
+        rows = memory.rows(asked.first_row + len(asked.news))
+        end_s = time.monotonic() + _ANSWER_LIMIT_S
+        for row, request_id in enumerate(asked.news, asked.first_row):
+            follower = asked_of.get(request_id)
+            answer = follower.answer(end_s) if follower is not None else None
+            if answer is not None and not answer[0].unknown:
+                errors |= answer[0].errors
+                rows[row * row_bytes : (row + 1) * row_bytes] = answer[1]
+                unknown.discard(request_id)
+        return wire.Filled(errors, tuple(unknown))
+
+    def _ask_others(self, news: Mapping[str, tuple[int, ...]]) -> Mapping[str, Follower]:
+        found = ((request_id, self._theirs.get(request_id)) for request_id in news)
+        return {
+            request_id: follower
+            for request_id, follower in found
+            if follower is not None and follower.ask(request_id, news[request_id])
+        }
+
+
+def _digest(source: str) -> bytes:
+    return hashlib.sha256(source.encode()).digest()
