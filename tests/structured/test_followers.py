@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 from collections.abc import Iterator
@@ -163,6 +164,24 @@ def test_a_forgotten_sequence_is_unknown_and_what_nobody_uses_makes_room(
     until(lambda: not is_alive(used))
     assert is_alive(bench.pids[2])
     assert bench.allowed(new="") == {"new": "ef"}
+
+
+def test_one_that_was_to_stand_still_just_when_it_had_told_goes_on(bench: Bench) -> None:
+    bench.line.send(wire.Vet(1, "regex", "[ab]x*", None, "", ""))
+    bench.vetting._step()
+    (trial,) = bench.vetting._trials
+    poll = select.poll()
+    poll.register(trial.reads, 0)  # tells whether it has been closed at the other end
+    assert poll.poll(60_000)
+    os.kill(trial.pid, signal.SIGSTOP)
+    os.waitpid(trial.pid, os.WUNTRACED)
+    trial.is_stopped = True
+    while not bench.line.has_news(0.0):
+        bench.vetting._step()
+    bench.pids.append(trial.pid)
+    assert bench.prepare(SOURCE, {"far": ()}) is None
+    assert bench.allowed(far="") == {"far": "ab"}
+    assert "far" in bench.sequences._theirs
 
 
 def test_what_was_read_quickly_stays_nowhere(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

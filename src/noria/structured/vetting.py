@@ -164,6 +164,8 @@ class Vetting:
     def _end(self, trial: _Trial) -> None:
         """It has told all that it will."""
         self._trials.remove(trial)
+        if trial.is_stopped:  # just when it had told
+            trial.signal(signal.SIGCONT)
         self._selector.unregister(trial.reads)
         os.close(trial.reads)
         try:
