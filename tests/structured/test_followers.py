@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import signal
@@ -66,8 +67,12 @@ class Bench:
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     monkeypatch.setattr(vetting, "_STAYS_S", -1.0)  # whatever is read counts as having taken long
+    # What an earlier test's model left must not be collected in a child, which has none of its threads.
+    gc.collect()
+    gc.freeze()
     made = Bench()
     yield made
+    gc.unfreeze()
     for follower in made.sequences._followers._kept.values():
         follower.end()
     for pid in made.pids:
