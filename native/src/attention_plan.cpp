@@ -33,8 +33,9 @@ void AttentionPlan::make(const Step& step, const Heads& heads, const Reach& reac
   rows_at_most_ = num_share_rows_ = 0;
   for (const int sequence : longest_first(step)) add_tiles(step, heads, sequence, reach);
   if (done_size_ < tiles_.size()) {
-    done_size_ = tiles_.size() * 2;
-    done_ = std::make_unique<std::atomic<int>[]>(done_size_);
+    const size_t size = tiles_.size() * 2;
+    done_ = std::make_unique<std::atomic<int>[]>(size);  // may throw: the size is that of what there is
+    done_size_ = size;
   }
   for (size_t tile = 0; tile < tiles_.size(); ++tile) done_[tile].store(0, std::memory_order_relaxed);
   const bool is_split = tiles_.size() < static_cast<size_t>(kEnoughWork * num_threads) && num_threads > 1;

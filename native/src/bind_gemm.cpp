@@ -72,7 +72,7 @@ void put_floats(const LinearWeight& weight, int64_t first, const Matrix& rows) {
   expect_rows(weight, first, rows.shape(0));
   expect(rows.shape(1), weight.view().k, "numbers in a row");
   expect_kind(!weight.view().format.is_quantised(), "floating point numbers");
-  const nb::gil_scoped_release release;
+  const InterpreterReleased released;
   for (size_t i = 0; i < rows.shape(0); ++i) place_floats(weight.view(), first + i, rows.data() + i * rows.shape(1));
 }
 
@@ -84,7 +84,7 @@ void put_stored(const LinearWeight& weight, Pool& pool, int64_t first, const std
   const WeightFormat& format = weight.view().format;
   expect_kind(!format.is_quantised() || is_same(format, kRoundedW8) || is_same(format, kRoundedW4),
               "numbers to be rounded");
-  const nb::gil_scoped_release release;
+  const InterpreterReleased released;
   put_stored_rows(pool, weight.view(), first, stored);
 }
 
@@ -94,7 +94,7 @@ void put_blocks(const LinearWeight& weight, int64_t first, const std::string& na
   expect_rows(weight, first, rows.shape(0));
   expect_kind(is_same(type.format, weight.view().format), type.name);
   expect(rows.shape(1), k / type.elements * type.bytes, "bytes in a row");
-  const nb::gil_scoped_release release;
+  const InterpreterReleased released;
   RowCodes codes;
   for (size_t i = 0; i < rows.shape(0); ++i) {
     unpack_row(type, rows.data() + i * rows.shape(1), k, codes);
@@ -304,7 +304,7 @@ void multiply(const Product& product, int num_threads) {
     throw std::invalid_argument("there are " + std::to_string(product.weight.num_panels()) + " panels");
   }
   if (num_threads < 1) throw std::invalid_argument("a product takes at least one thread");
-  const nb::gil_scoped_release release;
+  const InterpreterReleased released;
   Pool pool(num_threads);
   pool.run(
       [](void* context, int index, int count) {
@@ -338,7 +338,7 @@ void bind_products(nb::module_& module) {
         multiply({weight.view(), rows, epilogue_into(out, weight.view(), rows.num_rows, kind), begin, end},
                  num_threads);
       },
-      nb::arg("weight"), nb::arg("x"), nb::arg("out"), nb::kw_only(), nb::arg("add"), nb::arg("begin"),
+      nb::arg("weight"), nb::arg("x"), nb::arg("out").noconvert(), nb::kw_only(), nb::arg("add"), nb::arg("begin"),
       nb::arg("end"), nb::arg("num_threads"), "Panels [begin, end) of x W^T + bias into out [m, n], or added to it.");
   module.def(
       "multiply_activated",
@@ -357,8 +357,8 @@ void bind_products(nb::module_& module) {
         multiply({weight.view(), rows, epilogue, 0, weight.view().num_panels()}, num_threads);
         return quants.release();
       },
-      nb::arg("weight"), nb::arg("x"), nb::arg("out"), nb::kw_only(), nb::arg("activation"), nb::arg("bits"),
-      nb::arg("num_threads"),
+      nb::arg("weight"), nb::arg("x"), nb::arg("out").noconvert(), nb::kw_only(), nb::arg("activation"),
+      nb::arg("bits"), nb::arg("num_threads"),
       "activation(x W^T + bias) into out [m, F], activation(gate) * up of a weight that is gate over up. Returns them "
       "in integers of so many bits too, None where F is no multiple of 32.");
 }

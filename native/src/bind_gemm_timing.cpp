@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bind_gemm.h"
+#include "bindings.h"
 #include "gemm_peaks.h"
 #include "pool.h"
 #include "weights_owner.h"
@@ -42,7 +43,7 @@ void run_timed(void* context, int index, int count) {
 // Seconds of the slowest thread in the fastest of `repeats` runs of the task by all threads.
 double fastest(int num_threads, int repeats, Pool::Task task, void* context) {
   if (num_threads < 1 || repeats < 1) throw std::invalid_argument("threads and repeats are at least 1");
-  const nb::gil_scoped_release release;
+  const InterpreterReleased released;
   Pool pool(num_threads);
   Timed timed{task, context, std::vector<double>(num_threads)};
   double best = std::numeric_limits<double>::infinity();

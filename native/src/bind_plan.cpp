@@ -100,9 +100,10 @@ struct StepArrays {
   template <typename Array>
   static Array array(nb::handle batch, const char* name) {
     Array found;
-    if (nb::try_cast<Array>(batch.attr(name), found)) return found;
+    // As it is: what became int32 on the way could have lost what it said.
+    if (nb::try_cast<Array>(batch.attr(name), found, false)) return found;
     const char* form = Array::Config::N == 1 ? "1 dimension" : "2 dimensions";
-    throw nb::type_error((std::string(name) + " is not an array of int32 of " + form).c_str());
+    throw nb::type_error((std::string(name) + " is not a contiguous array of int32 of " + form).c_str());
   }
 
   static constexpr size_t kLongest = 1 << 24;
@@ -193,17 +194,19 @@ class Recorder {
   int64_t num_ops_run() const { return plan_.num_ops_run(); }
 
   std::vector<std::pair<std::string, double>> op_times() const {
+    need_no_watch("the times of a step");
     std::vector<std::pair<std::string, double>> times;
-    const nb::gil_scoped_release released;  // a step may be under way
+    const InterpreterReleased released;  // a step may be under way
     for (const Plan::OpTime& one : plan_.op_times()) times.emplace_back(one.name, one.seconds);
     return times;
   }
 
   void run(nb::handle batch, Rows logits, Rows hidden) {
+    need_no_watch("a step");
     const StepArrays arrays(batch);
     const Step step = arrays.view();
     const StepOutputs outputs = fitting(step, logits, hidden);
-    const nb::gil_scoped_release released;
+    const InterpreterReleased released;
     check_step(step, plan_);
     plan_.run(step, outputs);
   }
@@ -213,21 +216,39 @@ class Recorder {
     const Step step = arrays.view();
     const StepOutputs outputs = fitting(step, logits, hidden);
     check_step(step, plan_);
-    num_rows_watched_ = step.num_tokens;
+    need_no_watch("a step");
+    const Watch watch(num_rows_watched_, step.num_tokens);
     plan_.watch(step, outputs, [&after](size_t index) { after(index); });
-    num_rows_watched_ = 0;
   }
 
   void read(int buffer, Rows out) const {
-    if (num_rows_watched_ == 0) throw std::invalid_argument("no step is watched");
-    StepArrays::need("out", out.shape(0), num_rows_watched_);
+    if (!num_rows_watched_) throw std::invalid_argument("no step is watched");
+    StepArrays::need("out", out.shape(0), *num_rows_watched_);
     StepArrays::need("a row of out", out.shape(1), width_of(buffer));
-    plan_.read(buffer, num_rows_watched_, out.data());
+    plan_.read(buffer, *num_rows_watched_, out.data());
   }
 
   int64_t width_of(int buffer) const { return plan_.width_of(buffer); }
 
  private:
+  // While it lives, however it ends, a step of so many rows is watched.
+  struct Watch {
+    Watch(std::optional<int>& told, int num_rows) : told(told) { told = num_rows; }
+    ~Watch() { told.reset(); }
+    Watch(const Watch&) = delete;
+    Watch& operator=(const Watch&) = delete;
+
+    std::optional<int>& told;
+  };
+
+  // Steps come one after another, and one that is watched holds the interpreter, or has lent it to `after`: who waited
+  // for its end with the interpreter in hand, or within `after`, would wait for ever.
+  void need_no_watch(const char* what) const {
+    if (!num_rows_watched_) return;
+    throw std::runtime_error(std::string(what) + " is asked for while a step of " + number(*num_rows_watched_) +
+                             " tokens is watched; ask when that has ended");
+  }
+
   StepOutputs fitting(const Step& step, const Rows& logits, const Rows& hidden) const {
     StepArrays::need("logits", logits.shape(0), step.num_logit_rows);
     StepArrays::need("a row of logits", logits.shape(1), num_logits());
@@ -244,7 +265,7 @@ class Recorder {
 
   Plan plan_;
   std::vector<Kept> kept_;
-  int num_rows_watched_ = 0;
+  std::optional<int> num_rows_watched_;
 };
 
 KvKind kind_of(const std::string& dtype) {
@@ -326,11 +347,12 @@ void bind_plan(nb::module_& module) {
       .def_prop_ro("num_ops_run", &Recorder::num_ops_run, "In all steps so far; moves while a step is under way.")
       .def_prop_ro("op_times", &Recorder::op_times,
                    "(name, seconds) of each op in the last step, waiting for the slowest thread included.")
-      .def("run", &Recorder::run, nb::arg("batch"), nb::arg("logits"), nb::arg("hidden"),
+      .def("run", &Recorder::run, nb::arg("batch"), nb::arg("logits").noconvert(), nb::arg("hidden").noconvert(),
            "One step; lets the interpreter go on. logits: [R, num_logits]; hidden: [P, hidden_width].")
-      .def("watch", &Recorder::watch, nb::arg("batch"), nb::arg("logits"), nb::arg("hidden"), nb::arg("after"),
+      .def("watch", &Recorder::watch, nb::arg("batch"), nb::arg("logits").noconvert(),
+           nb::arg("hidden").noconvert(), nb::arg("after"),
            "One step as in run, which tells `after` the index of each op that has run.")
-      .def("read", &Recorder::read, nb::arg("buffer"), nb::arg("out"),
+      .def("read", &Recorder::read, nb::arg("buffer"), nb::arg("out").noconvert(),
            "Within `after`: what a buffer holds, to out [T, width_of(buffer)].")
       .def("width_of", &Recorder::width_of, nb::arg("buffer"));
 }

@@ -26,6 +26,8 @@ using FloatRows = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>
 using IntRows = nb::ndarray<int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using DoubleRows = nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
+constexpr double kMostBias = 1e30;  // far beyond any that is meant, and a float
+
 std::string number(int64_t value) { return std::to_string(value); }
 
 // What is checked for each row or token of a step calls this where it fails: the message is made then only.
@@ -92,7 +94,9 @@ void make_request(SampledRequest* self, nb::handle params, uint64_t seed, const 
   for (int64_t i = 0; i < num_prompt; ++i) made.add_prompt(token_ids.data()[i]);
   for (int64_t i = num_prompt; i < num_known; ++i) made.append(token_ids.data()[i]);
   for (const auto [id, bias] : nb::cast<nb::dict>(params.attr("logit_bias"))) {
-    made.add_bias(checked_id(nb::cast<int64_t>(id)), static_cast<float>(nb::cast<double>(bias)));
+    const auto value = nb::cast<double>(bias);
+    expect(std::abs(value) <= kMostBias, "a logit's bias is " + std::to_string(value));
+    made.add_bias(checked_id(nb::cast<int64_t>(id)), static_cast<float>(value));
   }
   for (const int64_t id : ending_ids) made.add_ending(checked_id(id));
   new (self) SampledRequest(std::move(made));
@@ -133,7 +137,7 @@ void sample(Sampler& sampler, const FloatRows& logits, const Ints& rows, const s
   }
   std::vector<Outcome> found(count);
   {
-    const nb::gil_scoped_release released;
+    const InterpreterReleased released;
     sampler.sample(sampled, size, adjust, found.data());
   }
   for (size_t i = 0; i < count; ++i) {
@@ -174,7 +178,7 @@ void logprobs(Sampler& sampler, const FloatRows& logits, const IntRows& asked, c
     rows[i].top_logprobs = top.data() + i * (width + 1) + 1;
   }
   {
-    const nb::gil_scoped_release released;
+    const InterpreterReleased released;
     sampler.logprobs(rows, size);
   }
   for (size_t i = 0; i < count; ++i) {
@@ -191,17 +195,17 @@ void bind_sample(nb::module_& module) {
   nb::class_<SampledRequest>(module, "SampledRequest")
       .def("__init__", &make_request, nb::arg("params"), nb::arg("seed"), nb::arg("token_ids"), nb::arg("num_prompt"),
            nb::arg("ending_ids"))
-      .def("adjust", &adjust_row, nb::arg("logits"), "Bias and penalties, in place.");
+      .def("adjust", &adjust_row, nb::arg("logits").noconvert(), "Bias and penalties, in place.");
   nb::class_<Sampler>(module, "Sampler")
       .def(nb::init<Pool&>(), nb::arg("pool"), nb::keep_alive<1, 2>())
       .def("sample", &sample_adjusting<Sampler::Adjust::kAll>, nb::arg("logits"), nb::arg("rows"), nb::arg("requests"),
-           nb::arg("bits"), nb::arg("places"), nb::arg("outcomes"),
+           nb::arg("bits"), nb::arg("places"), nb::arg("outcomes").noconvert(),
            "Chosen tokens join their requests; lets the interpreter go on.")
       .def("sample_adjusted", &sample_adjusting<Sampler::Adjust::kWithholdOnly>, nb::arg("logits"), nb::arg("rows"),
-           nb::arg("requests"), nb::arg("bits"), nb::arg("places"), nb::arg("outcomes"),
+           nb::arg("requests"), nb::arg("bits"), nb::arg("places"), nb::arg("outcomes").noconvert(),
            "The same from logits that `adjust` has been applied to.")
-      .def("logprobs", &logprobs, nb::arg("logits"), nb::arg("asked"), nb::arg("outcomes"), nb::arg("top_ids"),
-           nb::arg("top"), "Lets the interpreter go on.");
+      .def("logprobs", &logprobs, nb::arg("logits"), nb::arg("asked"), nb::arg("outcomes").noconvert(),
+           nb::arg("top_ids").noconvert(), nb::arg("top").noconvert(), "Lets the interpreter go on.");
 }
 
 }  // namespace noria

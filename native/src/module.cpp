@@ -1,6 +1,15 @@
 #include <nanobind/nanobind.h>
+#include <unistd.h>
 
 #include "bindings.h"
+
+noria::InterpreterReleased::~InterpreterReleased() {
+  try {
+    PyEval_RestoreThread(state_);
+  } catch (...) {
+    while (true) pause();
+  }
+}
 
 NB_MODULE(_native, module) {
   // An interpreter that exits while a model is loaded leaves its objects to the system: nothing to report to a user.

@@ -218,12 +218,14 @@ void Plan::hidden(int x, const RowNorm& norm) {
 }
 
 void Plan::run(const Step& step, const StepOutputs& outputs) {
+  pool_.need_own_process();
   const std::lock_guard<std::mutex> lock(one_step_);
   prepare(step, outputs);
   run_ops(step, 0, ops_.size());
 }
 
 void Plan::watch(const Step& step, const StepOutputs& outputs, const std::function<void(size_t)>& after) {
+  pool_.need_own_process();
   const std::lock_guard<std::mutex> lock(one_step_);
   prepare(step, outputs);
   for (size_t index = 0; index < ops_.size(); ++index) {

@@ -37,6 +37,20 @@ void futex_wake_all(std::atomic<uint32_t>& word) {
 
 }  // namespace
 
+PlainArithmetic::PlainArithmetic() : before_(0) {
+#if defined(__x86_64__)
+  constexpr unsigned kDefault = 0x1f80;  // no exception is signalled, and nothing else is set
+  before_ = _mm_getcsr();
+  _mm_setcsr(kDefault);
+#endif
+}
+
+PlainArithmetic::~PlainArithmetic() {
+#if defined(__x86_64__)
+  _mm_setcsr(before_);
+#endif
+}
+
 void Pool::Event::advance() {
   value.fetch_add(1, std::memory_order_seq_cst);
   // A sleeper counts itself before the kernel compares the word, so one of the two sees the other.
@@ -53,7 +67,7 @@ void Pool::Event::wait_beyond(uint32_t seen, int num_spins) {
   sleepers.fetch_sub(1, std::memory_order_seq_cst);
 }
 
-Pool::Pool(int num_threads) : num_threads_(num_threads) {
+Pool::Pool(int num_threads) : num_threads_(num_threads), owner_(getpid()) {
   if (num_threads < 1 || num_threads > kMostThreads) {
     throw std::invalid_argument("num_threads is " + std::to_string(num_threads) + "; at least 1, at most " +
                                 std::to_string(kMostThreads));
@@ -66,23 +80,42 @@ Pool::Pool(int num_threads) : num_threads_(num_threads) {
     stop();
     throw std::runtime_error("the system starts no more than " + std::to_string(started + 1) + " of " +
                              std::to_string(num_threads) + " threads; ask for fewer");
+  } catch (...) {  // no memory for one more; threads that nobody waits for would end the process
+    stop();
+    throw;
   }
 }
 
 Pool::~Pool() { stop(); }
 
 void Pool::stop() {
+  if (getpid() != owner_) {  // there is nobody to wait for
+    for (std::thread& thread : threads_) thread.detach();
+    return;
+  }
   stopping_ = true;
   start_.advance();
   for (std::thread& thread : threads_) thread.join();
 }
 
+void Pool::need_own_process() const {
+  const pid_t here = getpid();
+  if (here == owner_) return;
+  throw std::runtime_error("process " + std::to_string(owner_) + " started these threads, and process " +
+                           std::to_string(here) +
+                           ", forked from it, has none of them; load the model where it is used");
+}
+
 void Pool::run(Task task, void* context) {
+  need_own_process();
   const std::lock_guard<std::mutex> lock(one_run_);
   task_ = task;
   context_ = context;
   start_.advance();
-  task(context, 0, num_threads_);
+  {
+    const PlainArithmetic plain;
+    task(context, 0, num_threads_);
+  }
   barrier();
 }
 
@@ -98,6 +131,7 @@ void Pool::barrier() {
 }
 
 void Pool::work(int thread_index) {
+  const PlainArithmetic plain;
   for (uint32_t seen = 0;; ++seen) {
     start_.wait_beyond(seen, kSpinsBetween);
     if (stopping_) return;

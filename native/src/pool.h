@@ -1,6 +1,8 @@
 // Threads that live as long as a model and walk every step together.
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <cstdint>
 #include <mutex>
@@ -9,13 +11,27 @@
 
 namespace noria {
 
+// While it lives, its thread rounds to nearest and keeps what is smaller than normal numbers: the defaults, which other
+// libraries change for a thread, its caller's or all that it starts. A result must not depend on who computed it.
+class PlainArithmetic {
+ public:
+  PlainArithmetic();
+  ~PlainArithmetic();
+  PlainArithmetic(const PlainArithmetic&) = delete;
+  PlainArithmetic& operator=(const PlainArithmetic&) = delete;
+
+ private:
+  unsigned before_;
+};
+
 class Pool {
  public:
-  // Called by every thread of a run, the caller as thread 0.
+  // Called by every thread of a run, the caller as thread 0, in plain arithmetic.
   using Task = void (*)(void* context, int thread_index, int num_threads);
 
   // num_threads: the caller's included. Throws std::invalid_argument for less than 1 or a thousand and more, and
   // std::runtime_error where the system does not start so many.
+  // Threads stay with the process that started them: in one that is forked from it later, nothing runs.
   explicit Pool(int num_threads);
   ~Pool();
   Pool(const Pool&) = delete;
@@ -24,8 +40,12 @@ class Pool {
   int num_threads() const { return num_threads_; }
 
   // Every thread executes the task; returns when all have. The task must not throw. Runs come one after another:
-  // a second caller waits for the first.
+  // a second caller waits for the first. Throws as need_own_process.
   void run(Task task, void* context);
+
+  // Throws std::runtime_error in a process that has none of the threads, where a run would wait for them for ever.
+  // Whoever takes a lock for a run asks first: another thread may have held it when the process was forked.
+  void need_own_process() const;
 
   // Inside a run, called by every thread alike: none goes on before all have come.
   void barrier();
@@ -45,6 +65,7 @@ class Pool {
   void stop();
 
   const int num_threads_;
+  const pid_t owner_;
   std::mutex one_run_;
   Task task_ = nullptr;
   void* context_ = nullptr;

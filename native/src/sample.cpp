@@ -194,7 +194,10 @@ void SampleScratch::reserve(int64_t size, int64_t num_changes, int64_t size_mask
 // work(index, scratch) for each index, by all threads; by the caller alone where there is only one.
 template <typename Work>
 void Sampler::share(int64_t count, const Work& work) {
-  if (count == 1) return work(0, scratch_[0]);
+  if (count == 1) {
+    const PlainArithmetic plain;
+    return work(0, scratch_[0]);
+  }
   struct Context {
     Sampler* sampler;
     const Work* work;
@@ -213,6 +216,7 @@ void Sampler::share(int64_t count, const Work& work) {
 }
 
 void Sampler::sample(const std::vector<SampledRow>& rows, int64_t size, Adjust adjust, Outcome* outcomes) {
+  pool_.need_own_process();
   const std::lock_guard<std::mutex> lock(one_call_);
   int64_t num_changes = 0, size_masked = 0;
   for (const SampledRow& row : rows) {
@@ -226,6 +230,7 @@ void Sampler::sample(const std::vector<SampledRow>& rows, int64_t size, Adjust a
 }
 
 void Sampler::logprobs(std::vector<LogprobsRow>& rows, int64_t size) {
+  pool_.need_own_process();
   const std::lock_guard<std::mutex> lock(one_call_);
   for (SampleScratch& scratch : scratch_) scratch.reserve(size, 0, 0);
   share(static_cast<int64_t>(rows.size()),

@@ -57,7 +57,7 @@ class Sampler {
   enum class Adjust { kAll, kWithholdOnly };  // what is done to the logits of a row before the choice
 
   // Rows of `size` logits; ids of requests are below. Calls come one after another: a second caller waits for the
-  // first. Throws std::bad_alloc.
+  // first. Throws std::bad_alloc, and as Pool::need_own_process.
   void sample(const std::vector<SampledRow>& rows, int64_t size, Adjust adjust, Outcome* outcomes);
   void logprobs(std::vector<LogprobsRow>& rows, int64_t size);
 

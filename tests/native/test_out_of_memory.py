@@ -74,3 +74,63 @@ print(_native.Pool(2).num_threads)
     assert refusal.startswith("the system starts no more than ")
     assert refusal.endswith(" of 1024 threads; ask for fewer")
     assert after == "2"
+
+
+def test_a_step_refused_for_want_of_memory_anywhere_leaves_nothing_that_the_next_one_stumbles_over() -> None:
+    """Each attempt has a little more memory than the one before, the last all that it needs."""
+    code = """
+import resource
+import numpy as np
+from noria.kernels.batch import Batch
+from noria.kernels.native import _native
+
+HEADS = 8
+rng = np.random.default_rng(0)
+def weight(n, k):
+    made = _native.LinearWeight.of_floats("float32", n, k)
+    made.put_floats(0, rng.normal(size=(n, k)).astype(np.float32))
+    return made
+
+table, qkv, down, head = weight(8, 8), weight(3 * HEADS * 8, 8), weight(8, HEADS * 8), weight(4, 8)
+norm, rope = _native.Norm(np.ones(8, np.float32), 1e-5), np.ones((8, 8), np.float32)
+heads, pool = _native.Heads(HEADS, HEADS, 8), _native.Pool(2)
+
+def plan_of():
+    plan = _native.Plan(pool, _native.KvCache(_native.CacheShape(1, HEADS, 8, 8, 1), "float32"))
+    x = plan.embed(table)
+    q = plan.norm_qkv(x, norm, _native.Qkv([qkv], heads, rope, None, None), 0)
+    plan.linear_add(plan.attend(q, heads, 0.3, _native.Reach(_native.Reach.ALL, 0), 0), down, x)
+    plan.lm_head(x, norm, head)
+    return plan
+
+def arrays(count):
+    # Sequences of one token each: as much to note down for attention as can be.
+    zeros, ones = np.zeros(count, np.int32), np.ones(count, np.int32)
+    batch = Batch(zeros, zeros, zeros, zeros, np.arange(count + 1, dtype=np.int32), ones, zeros[:, None].copy(),
+                  zeros[:1], zeros[:0])
+    return batch, np.zeros((1, 4), np.float32), np.zeros((0, 0), np.float32)
+
+large, small = arrays(20_000), arrays(9_000)
+plan_of().run(*small)
+expected = small[1].copy()
+_, most = resource.getrlimit(resource.RLIMIT_AS)
+refused = 0
+for attempt in range(1000):
+    plan = plan_of()
+    pages = int(open("/proc/self/statm").read().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + attempt * (256 << 10), most))
+    try:
+        plan.run(*large)
+    except MemoryError:
+        refused += 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    small[1][:] = 0
+    plan.run(*small)
+    assert np.array_equal(small[1], expected), attempt
+    if refused == attempt:
+        break
+assert np.isfinite(expected).all()
+print("refused" if refused > 20 else refused)
+"""
+    assert run_child(code) == "refused\n"

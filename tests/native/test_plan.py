@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -177,10 +178,44 @@ def test_other_weights_take_the_bytes_foretold(dtype: str, width: int) -> None:
     assert packed.num_bytes == matrix_sizes(Formats(dtype))("F32", (100, width), MatrixRole.INNER)
 
 
-@pytest.mark.parametrize("value", [None, np.zeros((3, 1), np.int32), [1.5, 2.5, 3.5], "text"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        np.zeros((3, 1), np.int32),
+        [1.5, 2.5, 3.5],
+        "text",
+        np.array([2**32, 1, 2]),  # as int32 it would be 0, 1, 2
+        np.array([0.5, 1, 2]),
+        np.arange(6, dtype=np.int32)[::2],
+    ],
+)
 def test_what_is_no_array_of_int32_is_named(value: object) -> None:
-    with pytest.raises(TypeError, match="token_ids is not an array of int32 of 1 dimension"):
+    with pytest.raises(TypeError, match="token_ids is not a contiguous array of int32 of 1 dimension"):
         model().forward(replace(GOOD, token_ids=value))
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        lambda array: array.astype(np.float64),
+        lambda array: array.astype(np.float32)[:, ::-1],
+        lambda array: np.asfortranarray(array),
+        lambda array: array[0],
+    ],
+)
+@pytest.mark.parametrize("place", [0, 1])
+def test_outputs_that_could_not_be_written_where_they_are_are_refused(
+    place: int, odd: Callable[[np.ndarray], np.ndarray]
+) -> None:
+    """Written to a copy, they would say what was there before."""
+    built = model()
+    plan: Any = built._program._plan  # type: ignore[attr-defined]
+    outputs = [np.zeros((2, 97), np.float32), np.zeros((2, 48), np.float32)]
+    outputs[place] = odd(outputs[place])
+    for call in (plan.run, lambda *arguments: plan.watch(*arguments, lambda index: None)):
+        with pytest.raises(TypeError):
+            call(GOOD, *outputs)
 
 
 def test_a_gate_read_in_two_forms_is_read_right_in_both() -> None:

@@ -273,6 +273,9 @@ def test_token_ids_beyond_the_row_are_refused_with_the_numbers(params):
         ({"min_p": 1.5}, r"min_p 1\.5"),
         ({"repetition_penalty": INF}, "a sampling parameter is inf"),
         ({"logit_bias": {-1: 1.0}}, "the token id -1 is out of range"),
+        ({"logit_bias": {1: INF}}, "a logit's bias is inf"),
+        ({"logit_bias": {1: NAN}}, "a logit's bias is nan"),
+        ({"logit_bias": {1: -1e300}}, "a logit's bias is -1"),
     ],
 )
 def test_parameters_that_nobody_checked_are_refused_with_the_numbers(changed, message):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -51,18 +55,73 @@ def test_what_is_only_there_in_codes_is_read_back_as_numbers() -> None:
     assert first is not None and first.label == "embed (embedding)"
 
 
+class Watched:
+    """A model's plan and a batch for it. unwatched: the logits that a step gives."""
+
+    def __init__(self) -> None:
+        made = load_backend("native")(options("native"))
+        self.model = build_model(StoredModel(random_file(CONFIG)), made, len(TOKENS))
+        self.plan: Any = self.model._program._plan  # type: ignore[attr-defined]
+        self.batch = one_sequence(TOKENS, 8)
+        self.unwatched = self.model.forward(self.batch).logits
+        self.outputs = (
+            np.empty((len(TOKENS), CONFIG.vocab_size), np.float32),
+            np.empty((len(TOKENS), CONFIG.hidden_size), np.float32),
+        )
+
+    def watch(self, after: Callable[[int], object]) -> None:
+        self.plan.watch(self.batch, *self.outputs, after)
+
+    def run(self) -> None:
+        self.plan.run(self.batch, *self.outputs)
+
+    def is_whole(self) -> bool:
+        return np.array_equal(self.model.forward(self.batch).logits, self.unwatched)
+
+
 def test_what_a_watcher_raises_ends_the_step_and_the_next_one_is_whole() -> None:
-    made = load_backend("native")(options("native"))
-    model = build_model(StoredModel(random_file(CONFIG)), made, len(TOKENS))
-    expected = model.forward(one_sequence(TOKENS, 8)).logits
-    plan = model._program._plan  # type: ignore[attr-defined]
-    batch = one_sequence(TOKENS, 8)
-    logits = np.empty((len(TOKENS), CONFIG.vocab_size), np.float32)
-    hidden = np.empty((len(TOKENS), CONFIG.hidden_size), np.float32)
+    watched = Watched()
 
     def after(index: int) -> None:
         raise KeyError(index)
 
     with pytest.raises(KeyError):
-        plan.watch(batch, logits, hidden, after)
-    assert np.array_equal(model.forward(batch).logits, expected)
+        watched.watch(after)
+    with pytest.raises(ValueError, match="no step is watched"):
+        watched.plan.read(0, np.empty((len(TOKENS), CONFIG.hidden_size), np.float32))
+    assert watched.is_whole()
+
+
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+@pytest.mark.parametrize("what", ["run", "watch", "op_times"])
+def test_what_would_wait_for_the_end_of_a_watched_step_is_refused_meanwhile(
+    what: str, is_elsewhere: bool
+) -> None:
+    watched = Watched()
+    calls: dict[str, Callable[[], object]] = {
+        "run": watched.run,
+        "watch": lambda: watched.watch(lambda index: None),
+        "op_times": lambda: watched.plan.op_times,
+    }
+    told: list[str] = []
+
+    def attempt() -> None:
+        with pytest.raises(RuntimeError) as refused:
+            calls[what]()
+        told.append(str(refused.value))
+
+    def after(index: int) -> None:
+        if is_elsewhere:
+            thread = threading.Thread(target=attempt)
+            thread.start()
+            thread.join()
+        else:
+            attempt()
+
+    watched.watch(after)
+    assert len(told) == 1 + 5 * CONFIG.num_layers + 2
+    asked = "the times of a step is" if what == "op_times" else "a step is"
+    assert set(told) == {
+        f"{asked} asked for while a step of {len(TOKENS)} tokens is watched; ask when that has ended"
+    }
+    assert watched.is_whole()
