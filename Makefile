@@ -25,6 +25,7 @@ SANITIZERS = LD_PRELOAD=$(RUNTIMES) \
 # Every kernel and binding; not what runs whole models for their answers' sake, nor what limits memory.
 UNCHECKED_TESTS := embedded_accuracy without_torch out_of_memory loading_memory
 CHECKED_TESTS := tests/native tests/kernels/test_same_bits.py tests/kernels/test_against_float64.py \
+	tests/kernels/test_not_numbers.py \
 	tests/kernels/test_encoders.py -k native \
 	$(UNCHECKED_TESTS:%=--ignore tests/native/test_%.py)
 

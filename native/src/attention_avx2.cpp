@@ -199,14 +199,52 @@ void merge_rows(float* merged, const float* shares, int num_rows, int dim) {
   for (int row = 0; row < num_rows; ++row) merge(merged + row * stride, shares + row * stride, dim);
 }
 
-// The sign of a zero depends on what was merged with it, so all zeros become +0.
-void write_out(const AttentionCall& call, const Tile& tile, const float* merged) {
+// The sign of a zero depends on what was merged with it, so all zeros become +0. -> whether all are numbers.
+bool write_out(const AttentionCall& call, const Tile& tile, const float* merged) {
   const int dim = call.heads.head_dim, group = call.heads.group();
+  __m256 is_nan = _mm256_setzero_ps();
   for (int row = 0; row < tile.num_tokens * group; ++row, merged += share_stride(dim)) {
     float* out = call.out + size_t(tile.first_token + row / group) * call.heads.query_size() +
                  size_t(tile.kv_head * group + row % group) * dim;
     const F8 total = F8::all(merged[dim + 1]);
-    for (int d = 0; d < dim; d += 8) (F8::load(merged + d) / total + F8::zero()).store(out + d);
+    for (int d = 0; d < dim; d += 8) {
+      const F8 mixed = F8::load(merged + d) / total + F8::zero();
+      is_nan = _mm256_or_ps(is_nan, _mm256_cmp_ps(mixed.v, mixed.v, _CMP_UNORD_Q));
+      mixed.store(out + d);
+    }
+  }
+  return _mm256_movemask_ps(is_nan) == 0;
+}
+
+// All chunks of a tile. -> as write_out.
+template <class Stored>
+bool attend_whole(const AttentionCall& call, const Tile& tile, float* memory) {
+  const int dim = call.heads.head_dim, num_rows = tile.num_tokens * call.heads.group();
+  const Scratch scratch(memory, num_rows, dim);
+  gather_queries(call, tile, scratch.queries);
+  share_of_chunk<Stored>(call, tile, tile.first_chunk, scratch, scratch.merged);
+  for (int chunk = 1; chunk < tile.num_chunks; ++chunk) {
+    share_of_chunk<Stored>(call, tile, tile.first_chunk + chunk, scratch, scratch.share);
+    merge_rows(scratch.merged, scratch.share, num_rows, dim);
+  }
+  return write_out(call, tile, scratch.merged);
+}
+
+// Token after token. A tile's rows are mixed from what any of them sees, with weight 0 where one does not; and 0 times
+// a value that is not a number is none. What a sequence's beginning becomes must not depend on what follows it: others
+// that begin alike will find its keys and values in the cache.
+template <class Stored>
+void attend_apart(const AttentionCall& call, const Tile& tile, float* memory) {
+  const int length = call.step->context_lens[tile.sequence];
+  for (int token = 0; token < tile.num_tokens; ++token) {
+    Tile own = tile;
+    own.first_token += token;
+    own.num_tokens = 1;
+    own.first_position += token;
+    own.end_position = call.reach.end(own.first_position, length);
+    own.first_chunk = call.reach.first(own.first_position) / kChunk;
+    own.num_chunks = (own.end_position - 1) / kChunk - own.first_chunk + 1;
+    attend_whole<Stored>(call, own, memory);
   }
 }
 
@@ -214,24 +252,19 @@ template <class Stored>
 void attend(const AttentionCall& call, AttentionPlan& plan, const TileWork& work, float* memory) {
   const Tile& tile = plan.tiles()[work.tile];
   const int dim = call.heads.head_dim, num_rows = tile.num_tokens * call.heads.group();
-  const Scratch scratch(memory, num_rows, dim);
-  gather_queries(call, tile, scratch.queries);
   if (work.num_chunks == tile.num_chunks) {
-    share_of_chunk<Stored>(call, tile, tile.first_chunk, scratch, scratch.merged);
-    for (int chunk = 1; chunk < tile.num_chunks; ++chunk) {
-      share_of_chunk<Stored>(call, tile, tile.first_chunk + chunk, scratch, scratch.share);
-      merge_rows(scratch.merged, scratch.share, num_rows, dim);
-    }
-    write_out(call, tile, scratch.merged);
+    if (!attend_whole<Stored>(call, tile, memory) && tile.num_tokens > 1) attend_apart<Stored>(call, tile, memory);
     return;
   }
+  const Scratch scratch(memory, num_rows, dim);
+  gather_queries(call, tile, scratch.queries);
   const size_t share_size = size_t(num_rows) * share_stride(dim);
   float* shares = call.shares + size_t(tile.first_share) * share_stride(dim);
   float* share = shares + (work.first_chunk - tile.first_chunk) * share_size;
   share_of_chunk<Stored>(call, tile, work.first_chunk, scratch, share);
   if (!plan.finish_chunk(work.tile)) return;
   for (int chunk = 1; chunk < tile.num_chunks; ++chunk) merge_rows(shares, shares + chunk * share_size, num_rows, dim);
-  write_out(call, tile, shares);
+  if (!write_out(call, tile, shares) && tile.num_tokens > 1) attend_apart<Stored>(call, tile, memory);
 }
 
 }  // namespace

@@ -64,6 +64,21 @@ def _hide(found: torch.Tensor, one: Pass) -> None:
         found.masked_fill_((lanes < one.first)[:, None], float("-inf"))
 
 
+def _mixed(weights: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """As products.weighted, but a lane of weight 0 adds nothing, even where its value is no number.
+
+    A chunk holds what follows a token, too. What the token becomes must not depend on it: others that begin alike
+    will find its keys and values in the cache.
+    """
+    share = weighted(weights, values)
+    if share.isfinite().all():
+        return share
+    is_odd = ~values.isfinite()
+    share = weighted(weights, values.masked_fill(is_odd, 0.0))
+    takes_odd = weighted((weights != 0).float(), is_odd.float()) > 0
+    return share.masked_fill(takes_odd, float("nan"))
+
+
 class _Running:
     """Per head and row: highest score so far, sum of exp(score - peak), and the values so weighted."""
 
@@ -80,7 +95,7 @@ class _Running:
         weights = found.sub_(peak).exp_()
         kept = torch.exp(before - peak)
         total = self._total.index_select(0, tiles) * kept + weights.sum(-1, keepdim=True)
-        share = weighted(weights.flatten(0, 1), values).view(*weights.shape[:3], -1)
+        share = _mixed(weights.flatten(0, 1), values).view(*weights.shape[:3], -1)
         mixed = self._mixed.index_select(0, tiles) * kept + share
         self._peak.index_copy_(0, tiles, peak)
         self._total.index_copy_(0, tiles, total)
