@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,8 +57,8 @@ class _Matrix:
     def floats(self) -> np.ndarray:
         return np.full(self.shape, 0.01, np.float32)
 
-    def stored(self) -> np.ndarray:
-        return self.floats().view(np.uint8)
+    def pieces(self) -> Iterator[np.ndarray]:
+        yield self.floats().view(np.uint8)
 
 
 def attention_cases(kv_dtypes: tuple[str, ...] = ("float16", "int8")) -> list[AttentionCase]:

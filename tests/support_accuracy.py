@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,8 +37,8 @@ class Widened:
     def floats(self) -> np.ndarray:
         return self.matrix.floats()
 
-    def stored(self) -> np.ndarray:
-        return self.floats().view(np.uint8)
+    def pieces(self) -> Iterator[np.ndarray]:
+        yield self.floats().view(np.uint8)
 
 
 class WidenedModel:
@@ -144,8 +145,8 @@ class Bfloat16:
     def floats(self) -> np.ndarray:
         return (self.bits.astype(np.uint32) << 16).view(np.float32)
 
-    def stored(self) -> np.ndarray:
-        return self.bits.view(np.uint8)
+    def pieces(self) -> Iterator[np.ndarray]:
+        yield self.bits.view(np.uint8)
 
 
 class ShuffledModel:

@@ -171,9 +171,9 @@ class MemoryFile:
         self.reads.append(name)
         return self.arrays[name].copy()
 
-    def read_raw(self, name: str) -> np.ndarray:
+    def read_raw(self, name: str, start: int = 0, end: int | None = None) -> np.ndarray:
         self.reads.append(name)
-        return self.arrays[name].reshape(-1).view(np.uint8)
+        return self.arrays[name].reshape(-1).view(np.uint8)[start:end]
 
 
 def random_file(config: ModelConfig, file_format: str = "safetensors", seed: int = 0) -> MemoryFile:

@@ -40,8 +40,8 @@ class QuantisedFile(MemoryFile):
         quantised = {n: StoredAs(self._kinds[n], self.arrays[n].shape, raw) for n, raw in self._raw.items()}
         return {**super().tensors, **quantised}
 
-    def read_raw(self, name: str) -> np.ndarray:
-        return self._raw[name] if name in self._raw else super().read_raw(name)
+    def read_raw(self, name: str, start: int = 0, end: int | None = None) -> np.ndarray:
+        return self._raw[name][start:end] if name in self._raw else super().read_raw(name, start, end)
 
 
 def quantised_file(

@@ -11,6 +11,7 @@ import pytest
 from noria.config.errors import ModelError
 from noria.kernels.ops import BackendOptions
 from noria.kernels.select import load_backend
+from noria.models import stored
 from noria.models.build import build_model, cache_shape
 from noria.models.stored import StoredModel
 from support_batches import Driver
@@ -124,6 +125,30 @@ def test_a_stored_copy_of_a_tied_embedding_is_no_contradiction() -> None:
     file.arrays["lm_head.weight"] = file.arrays["model.embed_tokens.weight"].copy()
     np.testing.assert_array_equal(logits(file), expected)
     assert StoredModel(file).config.tie_word_embeddings
+
+
+@pytest.mark.parametrize("zero", [0.0, -0.0])
+def test_a_stored_copy_of_a_tied_embedding_is_never_there_in_whole_beside_it(
+    zero: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, most, spans = random_file(small_config()), 1000, []
+    file.arrays["model.embed_tokens.weight"][-1, -1] = 0.0
+    file.arrays["lm_head.weight"] = file.arrays["model.embed_tokens.weight"].copy()
+    file.arrays["lm_head.weight"][-1, -1] = zero  # the same number, if not the same bytes
+    read_raw = file.read_raw
+
+    def noted(name: str, start: int = 0, end: int | None = None) -> np.ndarray:
+        piece = read_raw(name, start, end)
+        spans.append((name, start, len(piece)))
+        return piece
+
+    monkeypatch.setattr(stored, "_PIECE_BYTES", most)
+    monkeypatch.setattr(file, "read_raw", noted)
+    assert StoredModel(file).config.tie_word_embeddings
+    size = file.arrays["lm_head.weight"].nbytes
+    for name in ("lm_head.weight", "model.embed_tokens.weight"):
+        expected = [(name, start, min(most, size - start)) for start in range(0, size, most)]
+        assert [span for span in spans if span[0] == name] == expected
 
 
 def test_another_output_matrix_beside_a_tied_embedding_is_refused_naming_both() -> None:

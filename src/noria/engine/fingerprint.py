@@ -24,7 +24,7 @@ def model_identity(opened: OpenedModel) -> dict[str, Any]:
     checkpoint, digest = opened.checkpoint, hashlib.sha256()
     for name, tensor in sorted(checkpoint.tensors.items()):
         digest.update(f"{name} {tensor.shape} {tensor.kind}\n".encode())
-        digest.update(checkpoint.read_raw(name)[:_SAMPLE_BYTES].tobytes())
+        digest.update(checkpoint.read_raw(name, 0, _SAMPLE_BYTES).tobytes())
     kinds = Counter(tensor.kind for tensor in checkpoint.tensors.values())
     return {"name": opened.name, "hash": digest.hexdigest()[:32], "stored_as": dict(sorted(kinds.items()))}
 

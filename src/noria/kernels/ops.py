@@ -11,7 +11,7 @@ and replay the record at every step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
@@ -170,8 +170,8 @@ class Matrix(Protocol):
         """[N, K] float32, dequantised; freshly made."""
         ...
 
-    def stored(self) -> np.ndarray:
-        """[N, bytes of a row] uint8, as the file has them."""
+    def pieces(self) -> Iterator[np.ndarray]:
+        """[n, bytes of a row] uint8, as the file has them: some rows after the other, from the top."""
         ...
 
 

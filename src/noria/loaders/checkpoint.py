@@ -34,7 +34,7 @@ class GenerationDefaults:
 
 
 class Checkpoint(Protocol):
-    """An opened model: headers read and checked, tensors read on demand. Opening raises ModelError."""
+    """An opened model: headers read and checked, tensors read on demand. Both raise ModelError."""
 
     format: str  # "gguf" | "safetensors": picks the model's name map
     path: str
@@ -47,8 +47,8 @@ class Checkpoint(Protocol):
         """The tensor as float32, dequantised, in its row-major shape. A fresh array."""
         ...
 
-    def read_raw(self, name: str) -> np.ndarray:
-        """The tensor's bytes as stored, [num_bytes] uint8, read-only: a view of the file, nothing is copied."""
+    def read_raw(self, name: str, start: int = 0, end: int | None = None) -> np.ndarray:
+        """The tensor's bytes [start, end) as stored, uint8, read-only; all [num_bytes] of them unless stated."""
         ...
 
     def close(self) -> None: ...

@@ -16,7 +16,7 @@ from noria.loaders.gguf_config import model_config
 from noria.loaders.gguf_file import GgufFile, StoredTensor
 from noria.loaders.gguf_parts import read_parts
 from noria.loaders.gguf_tokenizer import tokenizer_spec
-from noria.loaders.stored_types import dequantise
+from noria.loaders.tensor_reading import read_floats
 
 # metadata key -> name of the sampling parameter
 _SAMPLING_KEYS = {
@@ -54,17 +54,18 @@ class GgufCheckpoint:
 
     def read(self, name: str) -> np.ndarray:
         """The tensor as float32, dequantised, in its row-major shape. A fresh array."""
-        info = self.tensors[name]
-        return dequantise(info.kind, self.read_raw(name), info.num_elements).reshape(info.shape)
+        part = self._homes[name]
+        return read_floats(part.data, part.tensors[name].offset, self.tensors[name])
 
-    def read_raw(self, name: str) -> np.ndarray:
-        """The tensor's bytes as stored, [num_bytes] uint8, read-only: a view of the file, nothing is copied."""
+    def read_raw(self, name: str, start: int = 0, end: int | None = None) -> np.ndarray:
+        """The tensor's bytes [start, end) as stored, uint8, read-only; all [num_bytes] of them unless stated."""
         part = self._homes[name]
         tensor = part.tensors[name]
-        return np.frombuffer(part.data, np.uint8, tensor.num_bytes, tensor.offset)
+        end = tensor.num_bytes if end is None else min(end, tensor.num_bytes)
+        return part.data.read(tensor.offset + start, end - start)
 
     def close(self) -> None:
-        """Let the files go. Arrays of read_raw stay valid and keep their own file mapped."""
+        """Let the files go. Arrays that were read stay valid."""
         self._homes = {}
 
 

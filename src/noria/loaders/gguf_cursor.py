@@ -1,12 +1,13 @@
 """Reads the values of a GGUF header one after the other, never past the end of the file.
 
+What is read is the file's beginning; where a header turns out to be longer, Beyond says how much is needed.
+
 All numbers are little-endian. A string is its length (u64) and its UTF-8 bytes; an array is the type of its
 elements (u32), their number (u64) and the elements. No length is believed before the file is known to hold it.
 """
 
 from __future__ import annotations
 
-import mmap
 import struct
 from typing import Any
 
@@ -34,26 +35,38 @@ _ELEMENTS = {number: np.dtype(layout.format) for number, layout in _SCALARS.item
 _MAX_ARRAY_DEPTH = 4
 
 
-class Cursor:
-    """A position in the header of the file `source`. Every method raises ModelError on a malformed value.
+class Beyond(Exception):
+    """A value lies within the file, but ends at `end`, behind what there is of it."""
 
+    def __init__(self, end: int) -> None:
+        super().__init__(f"{end} bytes are needed")
+        self.end = end
+
+
+class Cursor:
+    """A position in the header of the file `source`, whose beginning is `data` and which has `size` bytes.
+
+    Every method raises ModelError on a malformed value, and Beyond on one that data does not hold.
     what: names the thing being read in the error.
     """
 
-    def __init__(self, data: mmap.mmap | bytes, source: str) -> None:
+    def __init__(self, data: bytes, source: str, size: int | None = None) -> None:
         self.data = data
         self.source = source
+        self.size = len(data) if size is None else size
         self.position = 0
 
     def skip(self, num_bytes: int, what: str) -> int:
         """Step over that many bytes; returns where they start."""
-        start = self.position
-        if num_bytes > len(self.data) - start:
+        start, end = self.position, self.position + num_bytes
+        if end > self.size:
             raise ModelError(
                 f"{self.source}: truncated: {what} needs {num_bytes} bytes at offset {start}, "
-                f"the file ends at {len(self.data)}"
+                f"the file ends at {self.size}"
             )
-        self.position = start + num_bytes
+        if end > len(self.data):
+            raise Beyond(end)
+        self.position = end
         return start
 
     def u32(self, what: str) -> int:
@@ -123,10 +136,12 @@ class Cursor:
                     break
                 append(data[start:position].decode())
         except struct.error:
-            position = end + 1
+            position += 8
         except UnicodeDecodeError:
             self._decode(data[start:position], what)
-        if position > end:
+        if end < position <= self.size:
+            raise Beyond(position)
+        if position > self.size:
             raise ModelError(
                 f"{self.source}: truncated: {what} claims {count} strings, the file ends after {len(strings)}"
             )
@@ -135,7 +150,7 @@ class Cursor:
 
     def _expect(self, count: int, least_bytes: int, what: str) -> None:
         """Refuse a count whose elements, of least_bytes or more each, cannot be in the file."""
-        left = len(self.data) - self.position
+        left = self.size - self.position
         if count * least_bytes > left:
             raise ModelError(
                 f"{self.source}: truncated: {what} claims {count} elements, the file has {left} bytes left"

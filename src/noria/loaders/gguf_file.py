@@ -7,21 +7,21 @@ the tensor descriptions, padding up to the alignment, the tensors' bytes.
 from __future__ import annotations
 
 import math
-import mmap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from noria.config.errors import ModelError
 from noria.loaders.fields import Fields, shorten
-from noria.loaders.gguf_cursor import Cursor
+from noria.loaders.gguf_cursor import Beyond, Cursor
 from noria.loaders.gguf_types import TensorType, tensor_type
-from noria.loaders.mapped_file import map_file
+from noria.loaders.model_bytes import ModelBytes
 
 MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 _DEFAULT_ALIGNMENT = 32
 _MAX_DIMENSIONS = 4
+_FIRST_BYTES = 16 << 20  # more than nearly all headers have
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,23 +45,32 @@ class StoredTensor:
 @dataclass(frozen=True, slots=True)
 class GgufFile:
     path: Path
-    data: mmap.mmap
+    data: ModelBytes
     metadata: dict[str, Any]
     tensors: dict[str, StoredTensor]
 
 
 def read_gguf(path: Path) -> GgufFile:
-    """Read and check the header; the tensors' bytes are only mapped. Raises ModelError."""
-    data = map_file(path)
-    cursor = Cursor(data, str(path))
+    """Read and check the header, and no tensor. Raises ModelError."""
+    data = ModelBytes(path)
+    num_bytes = min(_FIRST_BYTES, data.size)
+    while True:
+        cursor = Cursor(data.read(0, num_bytes).tobytes(), str(path), data.size)
+        try:
+            return GgufFile(path, data, *_read_header(cursor))
+        except Beyond as beyond:
+            num_bytes = min(max(beyond.end, 2 * num_bytes), data.size)
+
+
+def _read_header(cursor: Cursor) -> tuple[dict[str, Any], dict[str, StoredTensor]]:
+    """(metadata, tensors)"""
     _check_magic(cursor)
     num_tensors = cursor.u64("the number of tensors")
     num_entries = cursor.u64("the number of metadata entries")
     metadata = _read_metadata(cursor, num_entries)
     described = _read_descriptions(cursor, num_tensors)
     alignment = _alignment(metadata, cursor.source)
-    tensors = _place(described, cursor, alignment)
-    return GgufFile(path, data, metadata, tensors)
+    return metadata, _place(described, cursor, alignment)
 
 
 def _check_magic(cursor: Cursor) -> None:
@@ -147,8 +156,8 @@ def _place(described: dict[str, StoredTensor], cursor: Cursor, alignment: int) -
         if tensor.offset < end:
             raise ModelError(f"{cursor.source}: tensors {before} and {shorten(tensor.name)} overlap")
         end, before = tensor.offset + tensor.num_bytes, shorten(tensor.name)
-    if tensors and end > len(cursor.data):
+    if tensors and end > cursor.size:
         raise ModelError(
-            f"{cursor.source}: truncated: tensor {before} ends at {end}, the file at {len(cursor.data)}"
+            f"{cursor.source}: truncated: tensor {before} ends at {end}, the file at {cursor.size}"
         )
     return tensors

@@ -12,7 +12,7 @@ from noria.loaders.gguf_checkpoint import GgufCheckpoint
 from noria.loaders.gguf_file import MAGIC
 from noria.loaders.gguf_parts import part_names
 from noria.loaders.hub import fetch, parse_hub_id
-from noria.loaders.mapped_file import map_file
+from noria.loaders.model_bytes import ModelBytes
 from noria.loaders.pull import KNOWN_MODELS, cached_path
 from noria.loaders.safetensors_checkpoint import SafetensorsCheckpoint
 from noria.loaders.safetensors_shards import INDEX
@@ -58,9 +58,13 @@ def _is_written_as_path(model: str) -> bool:
 
 
 def _checked_file(path: Path) -> Path:
-    if path.suffix != ".gguf" and map_file(path)[: len(MAGIC)] != MAGIC:
+    if path.suffix != ".gguf" and not _starts_as_gguf(ModelBytes(path)):
         raise ModelError(f"{path}: not a model: give a .gguf file, or the directory of a safetensors model")
     return path
+
+
+def _starts_as_gguf(file: ModelBytes) -> bool:
+    return file.read(0, min(len(MAGIC), file.size)).tobytes() == MAGIC
 
 
 def _model_in(directory: Path) -> Path:

@@ -18,7 +18,7 @@ from noria.loaders.json_file import read_object, read_optional_object
 from noria.loaders.safetensors_file import SafetensorsFile
 from noria.loaders.safetensors_shards import read_shards
 from noria.loaders.sentence_modules import with_sentence_modules
-from noria.loaders.stored_types import dequantise
+from noria.loaders.tensor_reading import read_floats
 
 
 class SafetensorsCheckpoint:
@@ -47,15 +47,16 @@ class SafetensorsCheckpoint:
 
     def read(self, name: str) -> np.ndarray:
         """The tensor as float32, in its row-major shape. A fresh array."""
-        info = self.tensors[name]
-        return dequantise(info.kind, self.read_raw(name), info.num_elements).reshape(info.shape)
+        file = self._homes[name]
+        return read_floats(file.data, file.tensors[name].offset, self.tensors[name])
 
-    def read_raw(self, name: str) -> np.ndarray:
-        """The tensor's bytes as stored, [num_bytes] uint8, read-only: a view of the file, nothing is copied."""
+    def read_raw(self, name: str, start: int = 0, end: int | None = None) -> np.ndarray:
+        """The tensor's bytes [start, end) as stored, uint8, read-only; all [num_bytes] of them unless stated."""
         file = self._homes[name]
         tensor = file.tensors[name]
-        return np.frombuffer(file.data, np.uint8, tensor.num_bytes, tensor.offset)
+        end = tensor.num_bytes if end is None else min(end, tensor.num_bytes)
+        return file.data.read(tensor.offset + start, end - start)
 
     def close(self) -> None:
-        """Let the files go. Arrays of read_raw stay valid and keep their own file mapped."""
+        """Let the files go. Arrays that were read stay valid."""
         self._homes = {}

@@ -7,7 +7,6 @@ header; together the tensors fill the rest of the file without a hole.
 from __future__ import annotations
 
 import math
-import mmap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 from noria.config.errors import ModelError
 from noria.loaders.fields import shorten
 from noria.loaders.json_file import decode, parse_unique_object
-from noria.loaders.mapped_file import map_file
+from noria.loaders.model_bytes import ModelBytes
 
 ELEMENT_BYTES = {"F32": 4, "F16": 2, "BF16": 2, "I64": 8}  # I64: of indices that some files hold, no weights
 _MAX_HEADER_BYTES = 100_000_000  # the format's own limit
@@ -36,35 +35,35 @@ class StoredTensor:
 @dataclass(frozen=True, slots=True)
 class SafetensorsFile:
     path: Path
-    data: mmap.mmap
+    data: ModelBytes
     tensors: dict[str, StoredTensor]
 
 
 def read_safetensors(path: Path) -> SafetensorsFile:
-    """Read and check the header; the tensors' bytes are only mapped. Raises ModelError."""
-    data = map_file(path)
+    """Read and check the header, and no tensor. Raises ModelError."""
+    data = ModelBytes(path)
     base = _header_end(data, path)
     source = f"{path}: header"
-    header = parse_unique_object(decode(data[8:base], source), source)
+    header = parse_unique_object(decode(data.read(8, base - 8).tobytes(), source), source)
     header.pop("__metadata__", None)
     tensors = {name: _tensor(name, entry, base, path) for name, entry in header.items()}
-    _check_cover(tensors, base, len(data), path)
+    _check_cover(tensors, base, data.size, path)
     return SafetensorsFile(path, data, tensors)
 
 
-def _header_end(data: mmap.mmap, path: Path) -> int:
-    if len(data) < 8:
+def _header_end(data: ModelBytes, path: Path) -> int:
+    if data.size < 8:
         raise ModelError(
-            f"{path}: truncated: a safetensors file has at least 8 bytes, this one has {len(data)}"
+            f"{path}: truncated: a safetensors file has at least 8 bytes, this one has {data.size}"
         )
-    length = int.from_bytes(data[:8], "little")
+    length = int.from_bytes(data.read(0, 8).tobytes(), "little")
     if length > _MAX_HEADER_BYTES:
         raise ModelError(
             f"{path}: not a safetensors file, or damaged: its header claims {length} bytes, "
             f"more than the format's limit of {_MAX_HEADER_BYTES}"
         )
-    if length > len(data) - 8:
-        raise ModelError(f"{path}: truncated: the header needs {length} bytes, the file has {len(data) - 8}")
+    if length > data.size - 8:
+        raise ModelError(f"{path}: truncated: the header needs {length} bytes, the file has {data.size - 8}")
     return 8 + length
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 _CHUNK_ELEMENTS = 1 << 18  # a chunk's temporaries stay in the cache
 
+_FLOAT_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
 _LAYOUTS = {
     "Q4_0": np.dtype([("d", "<f2"), ("q", "u1", 16)]),
     "Q4_1": np.dtype([("d", "<f2"), ("m", "<f2"), ("q", "u1", 16)]),
@@ -25,6 +26,13 @@ _LAYOUTS = {
     ),
     "Q6_K": np.dtype([("q", "u1", 128), ("high", "u1", 64), ("scales", "i1", 16), ("d", "<f2")]),
 }
+
+
+def unit_of(kind: str) -> tuple[int, int]:
+    """(numbers, bytes) of what a row is made of, and cannot be read apart."""
+    if kind in _FLOAT_BYTES:
+        return 1, _FLOAT_BYTES[kind]
+    return 256 if kind.endswith("_K") else 32, _LAYOUTS[kind].itemsize
 
 
 def dequantise(kind: str, raw: np.ndarray, num_elements: int) -> np.ndarray:

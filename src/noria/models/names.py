@@ -106,12 +106,18 @@ class NameMap:
 
     def restore(self, name: str, array: np.ndarray) -> np.ndarray:
         """The stored tensor in the order that the ops expect; a view where possible."""
-        if self.format == "gguf" and self.config.architecture == "llama":
-            part = name.split(".")[2] if name.startswith("layers.") else ""
-            heads = {"q": self.config.num_heads, "k": self.config.num_kv_heads}
-            if part in heads:
-                return _split_pairs(array, heads[part])
-        return array
+        heads = self._interleaved_heads(name)
+        return array if heads is None else _split_pairs(array, heads)
+
+    def keeps_order(self, name: str) -> bool:
+        """Whether the ops expect the stored tensor's rows as they come."""
+        return self._interleaved_heads(name) is None
+
+    def _interleaved_heads(self, name: str) -> int | None:
+        """How many heads the tensor holds whose rows are interleaved; None where none are."""
+        if self.format != "gguf" or self.config.architecture != "llama" or not name.startswith("layers."):
+            return None
+        return {"q": self.config.num_heads, "k": self.config.num_kv_heads}.get(name.split(".")[2])
 
 
 def _split_pairs(array: np.ndarray, num_heads: int) -> np.ndarray:

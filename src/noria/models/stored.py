@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -18,6 +18,7 @@ from noria.models.shapes import Shapes, is_kept_in_floats
 Progress = Callable[[int, int], None]  # (bytes read, bytes to read), as stored
 _NAMED_AT_MOST = 5
 _NUM_SAMPLES, _SAMPLE_BYTES = 16, 256
+_PIECE_BYTES = 8 << 20  # of a matrix at once: it stays in the cache, and a large one is never there twice
 
 
 class StoredTensor(Protocol):
@@ -50,7 +51,7 @@ class ModelFile(Protocol):
 
     def read(self, name: str) -> np.ndarray: ...
 
-    def read_raw(self, name: str) -> np.ndarray: ...
+    def read_raw(self, name: str, start: int = 0, end: int | None = None) -> np.ndarray: ...
 
 
 class StoredModel:
@@ -110,12 +111,18 @@ class StoredModel:
                 f"{self.where(name)}: {num_bad} of its {array.size} numbers are not finite; "
                 f"fetch or convert the file again"
             )
-        return self._read(name, array)
+        self._done(name)
+        return self._names.restore(name, array)
 
-    def raw(self, name: str) -> np.ndarray:
-        """The matrix's bytes in the ops' order, [rows, bytes of a row] uint8, unchecked."""
-        raw = self._file.read_raw(self._names.file_name(name))
-        return self._read(name, raw.reshape(self.tensor(name).shape[0], -1))
+    def pieces(self, name: str) -> Iterator[np.ndarray]:
+        """The matrix's bytes in the ops' order, some rows after the other: [n, bytes of a row] uint8, unchecked."""
+        tensor, file_name = self.tensor(name), self._names.file_name(name)
+        num_rows, row_bytes = tensor.shape[0], tensor.num_bytes // tensor.shape[0]
+        step = max(1, _PIECE_BYTES // row_bytes) if self._names.keeps_order(name) else num_rows
+        for first in range(0, num_rows, step):
+            raw = self._file.read_raw(file_name, first * row_bytes, min(first + step, num_rows) * row_bytes)
+            yield self._names.restore(name, raw.reshape(-1, row_bytes))
+        self._done(name)
 
     def fingerprint(self) -> str:
         """Tells these weights from others, by every tensor's header and pieces of what it holds, evenly spread.
@@ -126,16 +133,16 @@ class StoredModel:
         digest = hashlib.sha256()
         for name, tensor in self._file.tensors.items():
             digest.update(f"{name} {tensor.kind} {tuple(tensor.shape)}:".encode())
-            raw = self._file.read_raw(name)
-            for start in range(0, len(raw), max(_SAMPLE_BYTES, len(raw) // _NUM_SAMPLES)):
-                digest.update(raw[start : start + _SAMPLE_BYTES].tobytes())
+            apart = max(_SAMPLE_BYTES, tensor.num_bytes // _NUM_SAMPLES)
+            size = _SAMPLE_BYTES if apart > _SAMPLE_BYTES else tensor.num_bytes  # pieces that touch are one
+            for start in range(0, tensor.num_bytes, max(apart, size)):
+                digest.update(self._file.read_raw(name, start, start + size).tobytes())
         return digest.hexdigest()
 
-    def _read(self, name: str, array: np.ndarray) -> np.ndarray:
+    def _done(self, name: str) -> None:
         self._done_bytes += self.tensor(name).num_bytes
         if self._progress is not None:
             self._progress(self._done_bytes, self._total_bytes)
-        return self._names.restore(name, array)
 
     def _check(self, shapes: Shapes) -> None:
         file, expected = self._file, {self._names.file_name(name): shape for name, shape in shapes.items()}
@@ -146,8 +153,7 @@ class StoredModel:
             raise ModelError(f"{file.path}: {_listed('tensor', missing)} missing{hint}")
         for name, shape in expected.items():
             found = tuple(file.tensors[name].shape)
-            if file.tensors[name].kind == "I64":
-                raise ModelError(f"{file.path}: tensor {name} holds whole numbers (I64) where weights belong")
+            _need_weights(file, name)
             if found != shape:
                 raise ModelError(
                     f"{file.path}: tensor {name} has the shape {_shape(found)}; "
@@ -187,8 +193,8 @@ class StoredMatrix:
     def floats(self) -> np.ndarray:
         return self.model.floats(self.name)
 
-    def stored(self) -> np.ndarray:
-        return self.model.raw(self.name)
+    def pieces(self) -> Iterator[np.ndarray]:
+        return self.model.pieces(self.name)
 
 
 def _settled_config(file: ModelFile, names: NameMap) -> ModelConfig:
@@ -202,12 +208,32 @@ def _settled_config(file: ModelFile, names: NameMap) -> ModelConfig:
         return file.config
     if file.format == "gguf":
         return replace(file.config, tie_word_embeddings=False)
-    if embedding in file.tensors and not np.array_equal(file.read(embedding), file.read(head)):
+    if embedding not in file.tensors:
+        return file.config
+    for name in (embedding, head):
+        _need_weights(file, name)
+    if not _are_equal(file, embedding, head):
         raise ModelError(
             f"{file.path}: config.json says tie_word_embeddings, but the tensors {head} and {embedding} differ; "
             f"set tie_word_embeddings to false to use {head}, or remove that tensor"
         )
     return file.config
+
+
+def _are_equal(file: ModelFile, name: str, other: str) -> bool:
+    """Whether two tensors hold the same numbers. They are looked at piece by piece where they hold the same bytes."""
+    one, two = file.tensors[name], file.tensors[other]
+    if (tuple(one.shape), one.kind) == (tuple(two.shape), two.kind):
+        starts = range(0, one.num_bytes, _PIECE_BYTES)
+        spans = [(start, min(start + _PIECE_BYTES, one.num_bytes)) for start in starts]
+        if all(np.array_equal(file.read_raw(name, *span), file.read_raw(other, *span)) for span in spans):
+            return True
+    return np.array_equal(file.read(name), file.read(other))
+
+
+def _need_weights(file: ModelFile, name: str) -> None:
+    if file.tensors[name].kind == "I64":
+        raise ModelError(f"{file.path}: tensor {name} holds whole numbers (I64) where weights belong")
 
 
 def _listed(noun: str, names: Sequence[str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,23 +77,37 @@ class NativePacker:
         weight = _maker(form)(form, num_rows, width, glu=is_glu, bias=bias is not None)
         first = 0
         for part in parts:
-            try:
-                self._put(weight, first, form, part)
-            except ValueError as error:  # a number that is not finite, or too large for the form
-                raise ModelError(f"{part.where}: {error}") from None
+            self._put(weight, first, form, part)
             first += part.shape[0]
         if bias is not None:
             weight.put_bias(np.ascontiguousarray(bias, np.float32))
         return weight
 
     def _put(self, weight: _native.LinearWeight, first: int, form: str, part: Matrix) -> None:
-        if form in QUANTISED:
-            weight.put_blocks(first, form, np.ascontiguousarray(part.stored()))
-        elif part.kind in _FLOATS:
-            weight.put_stored(self._pool, first, part.kind, np.ascontiguousarray(part.stored()))
+        place = 0
+        for kind, rows in _pieces(form, part):
+            try:
+                self._put_rows(weight, first + place, kind, rows)
+            except ValueError as error:  # a number that is not finite, or too large for the form
+                where = f"{part.where}, of its rows from {place} on" if place else part.where
+                raise ModelError(f"{where}: {error}") from None
+            place += len(rows)
+
+    def _put_rows(self, weight: _native.LinearWeight, first: int, kind: str, rows: np.ndarray) -> None:
+        """rows: [n, bytes of a row] of a quantised type or of floating point numbers."""
+        if kind in QUANTISED:
+            weight.put_blocks(first, kind, np.ascontiguousarray(rows))
         else:
-            rows = np.ascontiguousarray(part.floats(), np.float32)
-            weight.put_stored(self._pool, first, "F32", rows.view(np.uint8))
+            weight.put_stored(self._pool, first, kind, np.ascontiguousarray(rows))
+
+
+def _pieces(form: str, part: Matrix) -> Iterator[tuple[str, np.ndarray]]:
+    """(kind, rows from the top): as they are stored where the form takes them so, else as float32."""
+    if form in QUANTISED or part.kind in _FLOATS:
+        for rows in part.pieces():
+            yield part.kind, rows
+    else:
+        yield "F32", np.ascontiguousarray(part.floats(), np.float32).view(np.uint8)
 
 
 def is_quantised(form: str) -> bool:
