@@ -286,7 +286,7 @@ def plot(series: Sequence[Series], path: Path) -> None:
     axes.set_ylabel("tokens/s, prompts and answers")
     axes.set_ylim(0, 1.15 * max(one.ends("throughput")[1] for one in series))
     axes.grid(alpha=0.3, which="both")
-    axes.legend()
+    axes.legend(loc="lower right")
     save(figure, path)
 
 
