@@ -236,19 +236,38 @@ def test_nothing_is_kept_of_work_that_has_ended() -> None:
     run(scenario)
 
 
-def test_a_loop_that_closes_under_work_ends_its_thread() -> None:
-    pool, work = WorkerPool("test", 1, LONG_S), Blocked()
-    threads: list[threading.Thread] = []
+class Noted(Blocked):
+    """Knows its thread."""
 
-    def noted() -> str:
-        threads.append(threading.current_thread())
-        return work()
+    def __call__(self) -> str:
+        self.thread = threading.current_thread()
+        return super().__call__()
+
+    def check_over(self) -> None:
+        self.thread.join(LONG_S)
+        assert not self.thread.is_alive()
+
+
+def test_a_pool_that_is_closed_under_work_ends_its_thread() -> None:
+    async def scenario() -> None:
+        pool, work = WorkerPool("test", 1, LONG_S), Noted()
+        busy = begin(pool, work)
+        await started(work)
+        pool.close()
+        work.let_go.set()
+        assert await busy == "late"
+        await asyncio.to_thread(work.check_over)
+
+    run(scenario)
+
+
+def test_a_loop_that_closes_under_work_ends_its_thread() -> None:
+    pool, work = WorkerPool("test", 1, LONG_S), Noted()
 
     async def scenario() -> None:
-        begin(pool, noted)
+        begin(pool, work)
         await started(work)
 
     run(scenario)
     work.let_go.set()
-    threads[0].join(LONG_S)
-    assert not threads[0].is_alive()
+    work.check_over()

@@ -41,6 +41,7 @@ class WorkerPool:
         self._places = asyncio.Semaphore(num_threads)
         self._num_lost = 0
         self._idle: list[_Worker] = []
+        self._is_closed = False
 
     async def run(self, work: Callable[[], Result], limit_s: float | None = None) -> Result:
         """The result of `work`. Raises what it raises, NoThreadFree and, `limit_s` after its start, WorkTooLong."""
@@ -58,7 +59,8 @@ class WorkerPool:
         return cast(Result, outcome.result)
 
     def close(self) -> None:
-        """End the threads that have nothing to do."""
+        """End the threads that have nothing to do; the others end with what they do."""
+        self._is_closed = True
         for worker in self._idle:
             worker.jobs.put(None)
         self._idle.clear()
@@ -92,7 +94,7 @@ class WorkerPool:
     def _end(self, job: _Job, outcome: _Outcome) -> None:
         if job.timer is not None:
             job.timer.cancel()
-        if len(self._idle) < self._num_threads:
+        if len(self._idle) < self._num_threads and not self._is_closed:
             self._idle.append(job.worker)
         else:
             job.worker.jobs.put(None)
