@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from noria import LLM, SamplingParams
+from support_held import held
 from support_serving import Serving, serving
 
 NUM_REQUESTS, NUM_CLIENTS = 200, 64
@@ -108,7 +109,9 @@ def test_every_request_ends_with_its_solo_answer(
         **VARIANTS[variant],
     }
     with serving(**settings) as server:
-        outputs = asyncio.run(ask_all(server.url, workload))
+        # All clients are there when the second step begins, however slowly they come.
+        with held(server.engine, (1, lambda asked: asked.num_submitted >= NUM_CLIENTS)):
+            outputs = asyncio.run(ask_all(server.url, workload))
         server.check_clean()
         assert len(server.engine.recorder.requests()) == NUM_REQUESTS
         preempted = num_preemptions(server)
