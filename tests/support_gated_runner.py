@@ -38,7 +38,7 @@ class GatedRunner(LedgerRunner):
 
     def collect(self, plan: StepPlan, masks: Masks | None = None) -> StepResult:
         self.started.release()
-        assert self.gate.acquire(timeout=20)
+        assert self.gate.acquire(timeout=60)
         if self.error is not None:
             raise self.error
         return super().collect(plan, masks)

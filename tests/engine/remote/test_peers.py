@@ -21,9 +21,12 @@ from support_remote import Inbox, hosted, until
 LONG = SamplingParams(temperature=0.0, max_tokens=200, ignore_eos=True)
 
 
-def run(scenario: Callable[[], Awaitable[None]]) -> None:
+_LONG_S = 3600.0
+
+
+def run(scenario: Callable[[], Awaitable[None]], limit_s: float = 60.0) -> None:
     async def bounded() -> None:
-        await asyncio.wait_for(scenario(), timeout=60)
+        await asyncio.wait_for(scenario(), timeout=limit_s)
 
     asyncio.run(bounded())
 
@@ -66,29 +69,41 @@ def test_one_alone_and_one_without_an_engine_have_nobody_to_wait_for() -> None:
     run(scenario)
 
 
-def test_a_process_that_is_silent_is_left_out_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("noria.engine.remote.peers._WAIT_S", 0.2)
+def silenced(client: RemoteClient) -> None:
+    """As if its process were stopped: it reads no more."""
+    asyncio.get_running_loop().remove_reader(client._line._descriptor)
+    client._timer.cancel()
 
+
+def test_a_process_that_is_silent_is_left_out_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         async with hosted(num_apis=3) as (_, (client, silent, other), _directory):
             answer_as(other, b"other")
-            asyncio.get_running_loop().remove_reader(silent._line._descriptor)
-            silent._timer.cancel()  # stopped: it reads no more
-            assert await client.peers.ask("who", b"x") == [b"other heard x"]
+            silenced(silent)
+            asking = asyncio.ensure_future(client.peers.ask("who", b"x"))
+            await until(lambda: [one for one in client.peers._open.values() if one.num_asked and one.answers])
+            assert not asking.done()
+            loop = asyncio.get_running_loop()
+            now_s = loop.time
+            monkeypatch.setattr(loop, "time", lambda: now_s() + _LONG_S + 1)
+            assert await asking == [b"other heard x"]
 
-    run(scenario)
+    monkeypatch.setattr("noria.engine.remote.peers._WAIT_S", _LONG_S)
+    run(scenario, limit_s=2 * _LONG_S)
 
 
-def test_whoever_waits_for_answers_waits_no_more_when_the_engine_ends() -> None:
+def test_whoever_waits_for_answers_waits_no_more_when_the_engine_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def scenario() -> None:
         async with hosted(num_apis=2) as (hosted_engine, (client, silent), _directory):
-            asyncio.get_running_loop().remove_reader(silent._line._descriptor)
-            silent._timer.cancel()
+            silenced(silent)
             asking = asyncio.ensure_future(client.peers.ask("who", b"x"))
             await until(lambda: client.peers._open)
             hosted_engine.page.engine_ended()
-            assert await asyncio.wait_for(asking, timeout=1.5) == []
+            assert await asking == []
 
+    monkeypatch.setattr("noria.engine.remote.peers._WAIT_S", _LONG_S)
     run(scenario)
 
 
