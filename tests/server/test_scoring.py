@@ -133,10 +133,19 @@ def test_documents_are_cut_to_the_length_asked_for(ranker: Server) -> None:
     assert prompts(ranker) == [list(tokenizer().encode_pair("q", cut)[0])]
 
 
-def test_a_pair_is_cut_at_the_end_of_its_document(ranker: Server) -> None:
-    ranker.post("/rerank", query="q", documents=[LONG], truncate_prompt_tokens=9)
+def test_a_pair_is_cut_at_the_end_of_its_document_and_nowhere_else(ranker: Server) -> None:
+    cut = {"query": "q", "documents": [LONG], "truncate_prompt_tokens": 9}
+    ranker.post("/rerank", **cut)
     whole = list(tokenizer().encode_pair("q", LONG)[0])
     assert prompts(ranker) == [whole[:9]]
+    refused(ranker.post("/rerank", **cut, truncation_side="left"), "beginnings alone", "truncation_side")
+
+
+def test_a_chat_that_asks_about_a_document_is_not_cut() -> None:
+    with serving(FakeEngine(made_of), model=served_model(abilities=ALL, max_model_len=4096)) as server:
+        reply = server.post("/rerank", query="q", documents=["a"], truncate_prompt_tokens=64)
+        refused(reply, "`max_tokens_per_doc`", "truncate_prompt_tokens")
+        assert server.engine.submitted == []
 
 
 @pytest.mark.parametrize(

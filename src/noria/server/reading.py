@@ -77,6 +77,11 @@ class Reading:
         most = self._truncation.max_tokens
         return self.service.served.max_model_len if most == -1 else most
 
+    @property
+    def keeps_ends(self) -> bool:
+        """Prompts are cut, and at their beginnings."""
+        return self._truncation.max_tokens is not None and self._truncation.keeps_end
+
     async def prompts(self, fields: InputFields) -> list[tuple[int, ...]]:
         """Token ids of the inputs. Raises ApiError that says which is at fault."""
         if (fields.input is None) == (fields.messages is None):

@@ -82,6 +82,8 @@ async def _scored(
     reading: Reading, pairs: Sequence[Pair], instruction: str | None
 ) -> tuple[list[float], Readings]:
     service = reading.service
+    if reading.keeps_ends:
+        raise ApiError("of texts that are scored the beginnings alone can be kept", param="truncation_side")
     scoring = scoring_of(service.served.abilities, pairs, instruction)
     readings = await reading.numbers(*await service.encode_for(scoring, reading.most_tokens))
     return scoring.scores([array_of(one) for one in readings.numbers]), readings

@@ -165,6 +165,12 @@ class _Words:
         return [text for pair in self.pairs for text in pair]
 
     def prompts(self, tokenizer: Tokenizer, max_tokens: int | None) -> Prompts:
+        if max_tokens is not None:
+            raise RequestError(
+                "a chat model is asked at the end of its prompt, which cannot be cut: send shorter documents, or have "
+                "/rerank cut them by `max_tokens_per_doc`",
+                "truncate_prompt_tokens",
+            )
         params = PoolingParams(**word_ids(tokenizer, self.words))
         chats = [judging_messages(*pair, self.words, self.instruction) for pair in self.pairs]
         read = [tuple(tokenizer.encode_chat(chat, judging_options())) for chat in chats]
