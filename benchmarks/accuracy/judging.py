@@ -149,8 +149,8 @@ def _several(
         outcomes = by.outcomes(play, seed, drift)
         return figures(outcomes), max(one.end_s for one in outcomes)
 
-    with Workers(work, len(seeds)) as workers:
-        found = list(workers.each(seeds))
+    with Workers(work, seeds) as workers:
+        found = list(workers.results())
     return [told for told, _ in found], sum(seconds for _, seconds in found)
 
 

@@ -282,6 +282,7 @@ void Plan::read(int buffer, int64_t num_rows, float* out) const {
 }
 
 std::vector<Plan::OpTime> Plan::op_times() const {
+  pool_.need_own_process();
   const std::lock_guard<std::mutex> lock(one_step_);
   std::vector<OpTime> times;
   for (size_t index = 0; index + 1 < ended_.size(); ++index) {

@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -89,8 +90,9 @@ Pool::Pool(int num_threads) : num_threads_(num_threads), owner_(getpid()) {
 Pool::~Pool() { stop(); }
 
 void Pool::stop() {
-  if (getpid() != owner_) {  // there is nobody to wait for
-    for (std::thread& thread : threads_) thread.detach();
+  if (getpid() != owner_) {
+    // There is nobody to wait for, and what the handles name may be another thread's by now: they are left alone.
+    new std::vector<std::thread>(std::move(threads_));
     return;
   }
   stopping_ = true;

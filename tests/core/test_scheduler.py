@@ -101,6 +101,20 @@ def test_a_request_that_sits_steps_out_goes_on_where_it_was_and_keeps_nobody_wai
     assert harness.output("other") == solo_output([5, 6], 6)
 
 
+def test_nobody_waits_for_the_blocks_of_a_request_that_sits_steps_out() -> None:
+    whole_blocks = list(range(2, 10))  # its last token is computed again and again
+    harness = Harness(engine_config())
+    harness.add("late", whole_blocks, max_tokens=4)
+    harness.runner.unready.add("late")
+    harness.step()
+    harness.add("twin", whole_blocks, max_tokens=4)
+    harness.runner.unready.add("late")
+    harness.step()
+    assert "twin" in harness.runner.known_requests
+    harness.run()
+    assert harness.output("twin") == harness.output("late") == solo_output(whole_blocks, 4)
+
+
 def scripted(*tokens: int):
     return lambda request_id, known: tokens[(len(known) - len(PROMPT)) % len(tokens)]
 

@@ -158,6 +158,8 @@ def test_tensors_are_the_same_however_small_the_pieces_are(
     values = write_tiny_gguf(path, kind=kind, shape=shape)
     monkeypatch.setattr(tensor_reading, "_PIECE_BYTES", piece_bytes)
     monkeypatch.setattr(stored, "_PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr(stored, "_LEAST_ROWS", 1)
+    monkeypatch.setattr(stored, "_TILE_ROWS", 1)
     checkpoint = GgufCheckpoint(path)
     model = StoredModel(checkpoint)
     for name in ("token_embd.weight", "blk.1.attn_v.weight", "blk.0.ffn_norm.weight"):

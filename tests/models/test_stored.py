@@ -224,3 +224,11 @@ def test_no_matrix_outlives_its_packing() -> None:
     whole = random_file(small_config(**EVERYTHING))
     load(Watched("safetensors", whole.config, whole.arrays), 16, 4, dtype="bfloat16")
     assert len(alive) == 2 + 7 * whole.config.num_layers
+
+
+@pytest.mark.parametrize(("row_bytes", "rows"), [(64, 131072), (1152, 7280), (12_000, 1024), (100_000, 1024)])
+def test_a_piece_of_a_matrix_has_whole_tiles_and_enough_rows_for_many_threads(
+    row_bytes: int, rows: int
+) -> None:
+    assert rows % 16 == 0
+    assert stored.rows_of_a_piece(row_bytes) == rows

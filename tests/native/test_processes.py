@@ -50,6 +50,7 @@ calls = [
     lambda: plan.run(batch, logits, hidden),
     lambda: plan.watch(batch, logits, hidden, print),
     lambda: weight.put_stored(pool, 0, "F32", np.ones((8, 128), np.uint8)),
+    lambda: plan.op_times,
     sample,
     logprobs,
 ]
@@ -72,7 +73,28 @@ plan.run(batch, logits, hidden)
 print("ran on")
 """
     )
-    assert run_child(code).splitlines() == [*["refused"] * 5, "3", "ran on"]
+    assert run_child(code).splitlines() == [*["refused"] * 6, "3", "ran on"]
+
+
+def test_a_forked_process_may_have_threads_of_its_own_before_it_lets_go_of_the_pool() -> None:
+    code = """
+import os, sys, threading
+from noria.kernels.native import _native
+
+pool = _native.Pool(16)
+child = os.fork()
+if child == 0:
+    for _ in range(40):
+        several = [threading.Thread(target=lambda: None) for _ in range(20)]
+        for thread in several: thread.start()
+        for thread in several: thread.join()
+    pool = _native.Pool(16)  # in the place of the other one
+    pool = None
+    sys.exit(3)
+_, status = os.waitpid(child, 0)
+print(os.waitstatus_to_exitcode(status))
+"""
+    assert run_child(code).splitlines() == ["3"]
 
 
 def test_an_interpreter_that_ends_in_the_middle_of_steps_ends_in_peace() -> None:

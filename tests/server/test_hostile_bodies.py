@@ -12,11 +12,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from noria.server.generation_routes import BODIES as MODELS
+from noria.server.protocol.anthropic import CountTokensRequest, MessagesRequest
+from noria.server.protocol.chat import ChatCompletionRequest
+from noria.server.protocol.completions import CompletionRequest
+from noria.server.protocol.responses import ResponsesRequest
 from noria.server.protocol.unsupported import REFUSED, REFUSED_UNLESS
 from support_events import event_of
 from support_server import CHAT, TEXT, AsgiCall, FakeEngine, app_for
 
+MODELS = (ChatCompletionRequest, CompletionRequest, ResponsesRequest, MessagesRequest, CountTokensRequest)
 FIELDS = sorted(
     {
         *(name for model in MODELS for name in model.model_fields),

@@ -143,9 +143,12 @@ def test_a_pair_is_cut_at_the_end_of_its_document_and_nowhere_else(ranker: Serve
 
 def test_a_chat_that_asks_about_a_document_is_not_cut() -> None:
     with serving(FakeEngine(made_of), model=served_model(abilities=ALL, max_model_len=4096)) as server:
-        reply = server.post("/rerank", query="q", documents=["a"], truncate_prompt_tokens=64)
+        reply = server.post("/rerank", query="q", documents=["a"], truncate_prompt_tokens=9)
         refused(reply, "`max_tokens_per_doc`", "truncate_prompt_tokens")
         assert server.engine.submitted == []
+        for most in (-1, 2000):  # which nothing is longer than
+            reply = server.post("/rerank", query="q", documents=["a"], truncate_prompt_tokens=most)
+            assert reply.status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import json
 import re
 from functools import cache
 from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -177,3 +178,30 @@ def test_a_structural_tag_takes_ebnf_as_well() -> None:
     tag["format"]["grammar"] = "root ::= b"
     with pytest.raises(GrammarFault, match=r"format\.grammar: the rule 'root' refers to 'b'"):
         source_of("structural_tag", json.dumps(tag))
+
+
+@pytest.mark.parametrize(
+    ("tree", "outputs", "others"),
+    [
+        (
+            {"type": "tag", "begin": "<a>", "content": {"grammar": r"root ::= [^\n]+"}, "end": "</a>"},
+            ["<a>hm</a>", "<a>x y.</a>"],
+            ["<a>hm", "<a></a>", "<a>h\n</a>"],
+        ),
+        (
+            {"type": "sequence", "elements": [{"grammar": "root ::= [a-z]+"}, {"grammar": 'root ::= "z9"'}]},
+            ["az9", "abcz9"],
+            ["z", "a9"],
+        ),
+    ],
+)
+def test_ebnf_in_a_structural_tag_leaves_room_for_what_comes_behind_it(
+    tree: dict[str, Any], outputs: list[str], others: list[str]
+) -> None:
+    for part in (tree["content"],) if "content" in tree else tree["elements"]:
+        part["type"] = "grammar"
+    matcher = compile_grammar(BYTES, source_of("structural_tag", json.dumps({"format": tree})))
+    for output in outputs + others:
+        one = matcher.deep_copy()
+        is_allowed = bool(one.consume_tokens(list(output.encode())) and one.is_accepting())
+        assert is_allowed == (output in outputs), output

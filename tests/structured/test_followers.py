@@ -119,7 +119,7 @@ def test_an_output_that_a_slow_grammar_does_not_allow_is_told(bench: Bench) -> N
     assert bench.allowed(even="x") == {"even": "x"}
 
 
-def test_sequences_of_a_process_that_ended_are_unknown_and_prepared_anew_here(
+def test_a_grammar_whose_process_ended_by_itself_is_not_let_in_here(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench.vet("[ab]x*")
@@ -130,9 +130,34 @@ def test_sequences_of_a_process_that_ended_are_unknown_and_prepared_anew_here(
     until(lambda: not is_alive(pid))
     assert bench.allowed(far="", near="") == {"near": "cd"}
     compiled = compiled_here(monkeypatch)
-    assert bench.prepare(SOURCE, {"far": tuple(b"a")}) is None
+    for _ in range(2):
+        assert "took more memory" in str(bench.prepare(SOURCE, {"far": tuple(b"a")}))
+    assert compiled == []
+    assert bench.allowed(near="c") == {"near": "y"}
+
+
+def test_a_process_follows_so_many_sequences_and_those_beyond_are_followed_here(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(followers, "_MAX_SEQUENCES", 2)
+    bench.vet("[ab]x*")
+    compiled = compiled_here(monkeypatch)
+    assert bench.prepare(SOURCE, {"a": (), "b": ()}) is None
+    assert compiled == []
+    assert bench.prepare(SOURCE, {"c": ()}) is None
     assert compiled == [SOURCE]
-    assert bench.allowed(far="", near="c") == {"far": "x", "near": "y"}
+    assert bench.allowed(a="", b="", c="") == {"a": "ab", "b": "ab", "c": "ab"}
+    bench.sequences.forget(("a",))
+    assert bench.prepare(SOURCE, {"d": ()}) is None
+    assert bench.sequences._theirs.keys() == {"b", "d"}
+
+
+def test_a_process_that_took_much_memory_does_not_stay(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(followers, "_MOST_KEPT_BYTES", -1)
+    bench.vet("[ab]x*")
+    assert bench.prepare(SOURCE, {"near": ()}) is None
+    assert bench.sequences._theirs == {}
+    assert bench.allowed(near="") == {"near": "ab"}
 
 
 def test_a_process_that_does_not_answer_costs_its_own_sequences_alone(
@@ -149,6 +174,10 @@ def test_a_process_that_does_not_answer_costs_its_own_sequences_alone(
     finally:
         os.kill(bench.pids[0], signal.SIGCONT)
     assert bench.allowed(far="", near="c") == {"near": "y"}
+    compiled = compiled_here(monkeypatch)
+    assert bench.prepare(SOURCE, {"far": tuple(b"a")}) is None
+    assert compiled == [SOURCE]
+    assert bench.allowed(far="", near="") == {"far": "x", "near": "y"}
 
 
 def test_a_forgotten_sequence_is_unknown_and_what_nobody_uses_makes_room(

@@ -47,8 +47,8 @@ def validate(run: Run, model: StepModel, num_runs: int = 5) -> list[Comparison]:
         outcomes = simulate(deployment, arrivals, seed=seed).outcomes
         return figures([one.record for one in outcomes if one.record is not None])
 
-    with Workers(work, num_runs) as workers:
-        found = list(workers.each(range(1, num_runs + 1)))
+    with Workers(work, range(1, num_runs + 1)) as workers:
+        found = list(workers.results())
     return [_compared(name, value, [other[name] for other in found]) for name, value in real.items()]
 
 

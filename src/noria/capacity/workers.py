@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import signal
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
-from multiprocessing.pool import Pool
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
+from noria.config.errors import EngineError
 from noria.config.hardware import probe_cpu
 
 Task = TypeVar("Task")
@@ -17,39 +19,52 @@ Result = TypeVar("Result")
 
 
 class Workers(Generic[Task, Result]):
-    """Processes that do `work`, one task at a time each. A context manager: they end with it.
+    """Processes that do `work` for each of the tasks. A context manager: they end with it.
 
-    They are forked, so `work` may hold whatever this process has; tasks and results cross between processes. Make them
-    before anything that draws or computes on threads. With one processor, or one task, the work is done here.
+    They are forked as it is entered, so `work` may hold whatever this process has; tasks and results cross between
+    processes. Enter it before anything that draws or computes on threads. With one processor, or one task, the work is
+    done here.
     """
 
-    def __init__(self, work: Callable[[Task], Result], num_tasks: int) -> None:
+    def __init__(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> None:
         self._work = work
-        self._num = min(probe_cpu().num_cpus, num_tasks)
-        self._pool: Pool | None = None
+        self._tasks = tasks
+        self._pool: ProcessPoolExecutor | None = None
+        self._coming: list[Future[Result]] = []
 
     def __enter__(self) -> Workers[Task, Result]:
-        if self._num > 1:
-            with (
-                warnings.catch_warnings()
-            ):  # newer Pythons warn of forks beside threads; work needs none of them
+        count = min(probe_cpu().num_cpus, len(self._tasks))
+        if count > 1:
+            self._pool = ProcessPoolExecutor(count, get_context("fork"), _begin, (self._work,))
+            with warnings.catch_warnings():
+                # Newer Pythons warn of forks beside threads; the work needs none of them.
                 warnings.simplefilter("ignore", DeprecationWarning)
-                self._pool = get_context("fork").Pool(self._num, _begin, (self._work,))
+                self._coming = [self._pool.submit(_do, task) for task in self._tasks]
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._pool is not None:
-            self._pool.terminate()
-            self._pool.join()
+        if self._pool is not None:  # what is under way is waited for, the rest is not begun
+            self._pool.shutdown(cancel_futures=True)
             self._pool = None
 
-    def each(self, tasks: Iterable[Task]) -> Iterator[Result]:
-        """Their results, in their order, each as soon as it and those before it are there. Raises what `work` does."""
+    def results(self) -> Iterator[Result]:
+        """In the order of the tasks, each as soon as it and those before it are there.
+
+        Raises what `work` does, and EngineError when a process ends by itself.
+        """
         if self._pool is None:
-            return map(self._work, tasks)
-        return self._pool.imap(_do, tasks)
+            yield from map(self._work, self._tasks)
+            return
+        try:
+            for one in self._coming:
+                yield one.result()
+        except BrokenProcessPool:
+            raise EngineError(
+                f"one of the processes that simulate was ended, perhaps for want of memory: each of up to "
+                f"{probe_cpu().num_cpus} of them holds a whole load"
+            ) from None
 
 
 _work: Callable[[Any], Any] | None = None  # of a worker, which has one for its whole life

@@ -138,8 +138,8 @@ def _cases(
 
     found: dict[str, list[Simulated]] = {name: [] for name in configs}
     is_shown = options.progress.progress
-    with Workers(work, len(tasks)) as workers, _progress(len(tasks), is_shown) as advance:
-        for (name, _), one in zip(tasks, workers.each(tasks), strict=True):
+    with Workers(work, tasks) as workers, _progress(len(tasks), is_shown) as advance:
+        for (name, _), one in zip(tasks, workers.results(), strict=True):
             found[name].append(one)
             advance()
     return [Case(name, tuple(several)) for name, several in found.items()]

@@ -22,6 +22,8 @@ class Admitter:
     A request joins when the free blocks hold all its known tokens, what running prompts still need, and some
     head-room for growth. The head-room doubles with each preemption of the request, up to the worst case, so
     requests that keep evicting each other soon stop doing it.
+
+    unready: ids of those that sat the last step out; what they would compute may be long in coming.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class Admitter:
         self._waiting = waiting
         self._running = running
         self._kv = kv
+        self.unready: tuple[str, ...] = ()
 
     def candidates(self) -> list[Request]:
         """Waiting requests that may join in this step as far as slots and policy are concerned, in order."""
@@ -71,7 +74,7 @@ class Admitter:
     def _comes_in_this_step(self, hit: Hit, draft: Draft) -> bool:
         """Whether the block after the hit is computed in this step, by a request with the same beginning."""
         maker = self._running.get(hit.maker) if hit.maker is not None else None
-        if maker is None:
+        if maker is None or maker.id in self.unready:
             return False
         return maker.num_computed + draft.num_new(maker) >= hit.num_tokens + self._kv.block_size
 

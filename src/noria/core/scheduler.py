@@ -102,6 +102,7 @@ class Scheduler:
         count_computed, failures, block_size = self.tally.count_computed, results.failures, self.kv.block_size
         unready = result.unready
         self.tally.unready_ids += unready
+        self._admitter.unready = unready
         for work in plan.work:
             request = self.running.get(work.request_id)
             assert request is not None, f"work of request {work.request_id}, which does not run"

@@ -18,7 +18,12 @@ from noria.models.shapes import Shapes, is_kept_in_floats
 Progress = Callable[[int, int], None]  # (bytes read, bytes to read), as stored
 _NAMED_AT_MOST = 5
 _NUM_SAMPLES, _SAMPLE_BYTES = 16, 256
-_PIECE_BYTES = 8 << 20  # of a matrix at once: it stays in the cache, and a large one is never there twice
+# Of a matrix at once: what stays in the cache; rows that every thread has some of, and whole tiles of packed ones.
+_PIECE_BYTES, _LEAST_ROWS, _TILE_ROWS = 8 << 20, 1024, 16
+
+
+def rows_of_a_piece(row_bytes: int) -> int:
+    return max(_LEAST_ROWS, _PIECE_BYTES // row_bytes // _TILE_ROWS * _TILE_ROWS)
 
 
 class StoredTensor(Protocol):
@@ -118,7 +123,8 @@ class StoredModel:
         """The matrix's bytes in the ops' order, some rows after the other: [n, bytes of a row] uint8, unchecked."""
         tensor, file_name = self.tensor(name), self._names.file_name(name)
         num_rows, row_bytes = tensor.shape[0], tensor.num_bytes // tensor.shape[0]
-        step = max(1, _PIECE_BYTES // row_bytes) if self._names.keeps_order(name) else num_rows
+        # Rows that change their places are there all at once.
+        step = rows_of_a_piece(row_bytes) if self._names.keeps_order(name) else num_rows
         for first in range(0, num_rows, step):
             raw = self._file.read_raw(file_name, first * row_bytes, min(first + step, num_rows) * row_bytes)
             yield self._names.restore(name, raw.reshape(-1, row_bytes))

@@ -11,15 +11,15 @@ import json
 from collections.abc import Iterable, Mapping
 
 from noria.structured.ebnf import ROOT, Choice, Node, OneOf, Reference, Repeat, Text, rules_of
-from noria.structured.ebnf_sets import Beginnings
+from noria.structured.ebnf_sets import ANYTHING, Beginnings
 from noria.structured.faults import GrammarFault
 
 
-def lark_of_ebnf(text: str) -> str:
-    """Raises GrammarFault."""
+def lark_of_ebnf(text: str, is_part: bool = False) -> str:
+    """is_part: other text comes behind it, of which nothing is known. Raises GrammarFault."""
     try:
         rules = rules_of(text)
-        known = Beginnings(rules)
+        known = Beginnings(rules, ANYTHING if is_part else 0)
         apart: set[Node] = set()
         while True:
             writer = _Writer(rules, known, apart)

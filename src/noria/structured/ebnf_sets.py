@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from noria.structured.ebnf import Choice, Node, OneOf, Reference, Repeat, Sequence, Text, references_in
+from noria.structured.ebnf import ROOT, Choice, Node, OneOf, Reference, Repeat, Sequence, Text, references_in
 
-_NON_ASCII = ((1 << 256) - 1) ^ ((1 << 128) - 1)
+ANYTHING = (1 << 256) - 1
+_NON_ASCII = ANYTHING ^ ((1 << 128) - 1)
 
 
 class Beginnings:
     """All sets are of the first bytes of characters, a bit each. regular: the rules that are no part of themselves."""
 
-    def __init__(self, rules: Mapping[str, Node]) -> None:
+    def __init__(self, rules: Mapping[str, Node], behind_root: int) -> None:
         self._rules = rules
         self._firsts = dict.fromkeys(rules, 0)
         self._nullables: set[str] = set()
         self._all = dict.fromkeys(rules, 0)
         self._continuing: dict[str, int] = {}
-        self.follows = dict.fromkeys(rules, 0)
+        self.follows = {**dict.fromkeys(rules, 0), ROOT: behind_root}
         self.regular = _regular_rules(rules)
         self._settle(self._learn)
         self._settle(lambda name: self._pass_on(rules[name], self.follows[name]))

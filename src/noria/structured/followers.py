@@ -27,6 +27,9 @@ from noria.structured.mask_memory import MaskMemory, open_memory
 from noria.structured.matchers import Matchers
 
 _MAX_KEPT = 16  # processes
+_MOST_KEPT_BYTES = 512 << 20  # that reading took, of one of them: they stay for as long as there are no more
+_MAX_SEQUENCES = 8  # of one of them, whose masks it makes one after the other: more would be waited for
+_MAX_FALLEN = 64  # grammars that are remembered
 _ANSWER_LIMIT_S = 2.0  # for the masks of a step; the engine waits a second longer
 _PREPARE_LIMIT_S = 30.0
 _NUM_ENDS = 2
@@ -49,6 +52,7 @@ class Offering:
 
     def __init__(self, vocabulary: LLTokenizer, offers: socket.socket) -> None:
         self._offers = offers
+        self._begun_bytes = _peak_bytes()
         self._matchers = Matchers(vocabulary, max_threads=1)
         self._masks = open_memory()
         self._steps: SimpleQueue[wire.Channel] = SimpleQueue()
@@ -56,7 +60,11 @@ class Offering:
         threading.Thread(target=self._fill_masks, daemon=True).start()
 
     def offer(self, source: str, compiled: LLMatcher) -> bool:
-        """Whether it is to `serve`: many others have offered themselves, and nobody has looked yet."""
+        """Whether it is to `serve`: not one that holds much memory, or while many others have offered themselves and
+        nobody has looked yet.
+        """
+        if _peak_bytes() - self._begun_bytes > _MOST_KEPT_BYTES:
+            return False
         pairs = [socket.socketpair() for _ in range(_NUM_ENDS)]
         theirs = [end for _, end in pairs]
         try:
@@ -96,7 +104,10 @@ class Offering:
 
 
 class Follower:
-    """Such a process, as the grammar process knows it. request_ids: of the sequences that it follows."""
+    """Such a process, as the grammar process knows it. request_ids: of the sequences that it follows.
+
+    is_gone: it has ended, or has been ended. has_fallen: it has ended by itself.
+    """
 
     def __init__(self, received: Sequence[int], row_bytes: int) -> None:
         """received: descriptors of the sockets, and of the memory, which has row_bytes to a mask."""
@@ -110,7 +121,7 @@ class Follower:
         self._steps = wire.Channel(steps, wire.Filled)
         self._sending = threading.Lock()  # guards what is sent on control
         self.request_ids: set[str] = set()
-        self.is_gone = False
+        self.is_gone = self.has_fallen = False
 
     def prepare(self, command: wire.Prepare) -> bool:
         """Whether it follows these sequences now; False: it is gone. Raises GrammarFault. On one thread at a time."""
@@ -118,10 +129,11 @@ class Follower:
             with self._sending:
                 self._control.send(command)
             if not self._control.has_news(_PREPARE_LIMIT_S):
-                raise EOFError
+                self.end()
+                return False
             prepared: wire.Prepared = self._control.receive()
-        except (EOFError, OSError):
-            self.end()
+        except (EOFError, OSError) as error:
+            self._fall(error)
             return False
         if prepared.error is not None:
             raise GrammarFault(prepared.error)
@@ -140,8 +152,8 @@ class Follower:
         try:
             self._memory.grow(self._num_asked + 1)
             self._steps.send(wire.Fill(self._num_asked, {request_id: tokens}))
-        except OSError:
-            self.end()
+        except OSError as error:
+            self._fall(error)
         self._num_asked += 1
         return not self.is_gone
 
@@ -151,10 +163,14 @@ class Follower:
             if self._steps.has_news(max(0.0, end_s - time.monotonic())):
                 filled: wire.Filled = self._steps.receive()
                 return filled, self._next_mask()
-        except (EOFError, OSError):
-            pass
+        except (EOFError, OSError) as error:
+            self._fall(error)
         self.end()
         return None
+
+    def _fall(self, error: Exception) -> None:
+        self.has_fallen |= not self.is_gone and not isinstance(error, TimeoutError)
+        self.end()
 
     def _next_mask(self) -> bytes:
         start = self._num_answered * self._row_bytes
@@ -178,17 +194,28 @@ class Followers:
         self._taken = taken
         self._row_bytes = row_bytes
         self._kept: OrderedDict[bytes, Follower] = OrderedDict()
+        self._fallen: OrderedDict[bytes, None] = OrderedDict()
 
-    def find(self, source: str) -> Follower | None:
-        """The one of a grammar, if it has offered itself."""
+    def find(self, source: str, num_sequences: int) -> Follower | None:
+        """The one of a grammar, if it has offered itself and can take so many more.
+
+        Raises GrammarFault for a grammar that ended its own: here it would end everybody's.
+        """
         while offer := self._take():
             self._keep(*offer)
         key = _digest(source)
         follower = self._kept.pop(key, None)
+        if follower is not None and follower.has_fallen:
+            self._fallen[key] = None
+            if len(self._fallen) > _MAX_FALLEN:
+                self._fallen.popitem(last=False)
+        if key in self._fallen:
+            raise GrammarFault("what followed it took more memory than a grammar may, or failed")
         if follower is None or follower.is_gone:
             return None
         self._kept[key] = follower  # the last one used
-        return follower
+        has_room = len(follower.request_ids) + num_sequences <= _MAX_SEQUENCES
+        return follower if has_room else None
 
     def _keep(self, key: bytes, follower: Follower) -> None:
         kept = self._kept.get(key)
@@ -230,8 +257,8 @@ class Sequences:
     def prepare(self, command: wire.Prepare) -> str | None:
         """What is wrong with the grammar."""
         self.forget(tuple(command.outputs))  # of one that is followed anew
-        follower = self._followers.find(command.source) if command.is_slow else None
         try:
+            follower = self._followers.find(command.source, len(command.outputs)) if command.is_slow else None
             if follower is not None and follower.prepare(command):
                 self._theirs |= dict.fromkeys(command.outputs, follower)
                 return None
@@ -275,3 +302,8 @@ class Sequences:
 
 def _digest(source: str) -> bytes:
     return hashlib.sha256(source.encode()).digest()
+
+
+def _peak_bytes() -> int:
+    """Of memory, that this process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10

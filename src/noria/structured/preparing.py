@@ -38,6 +38,7 @@ class _Question:
     tenant: str
     future: Future[None]
     to: GrammarProcess | None = None
+    sent_to: GrammarProcess | None = None
     is_again: bool = False
 
 
@@ -156,9 +157,14 @@ class Preparing:
             process, vetted = question.to, self._vetted.find(key)
             if process is None:  # it has ended, and the question comes again
                 return
+            # What was put out twice goes out once: a second time, a sequence would begin anew.
+            alike = self._trials.setdefault((key, question.tenant), []) if vetted is None else []
+            if question.sent_to is process or serial in alike:
+                return
             if vetted is None:
-                alike = self._trials.setdefault((key, question.tenant), [])
                 alike.append(serial)
+            else:
+                question.sent_to = process
         if vetted is None:
             if alike[0] == serial:
                 process.vetting.send(wire.Vet(serial, *key, question.tenant))
@@ -219,7 +225,7 @@ class Preparing:
             if question is None or question.to is not process:  # the next one has been asked
                 return
             key = _key_of(question.grammar)
-            alike = self._trials.pop((key, question.tenant))
+            alike = self._trials.pop((key, question.tenant), [])
             if vetted.error is None:
                 self._vetted.keep(key, vetted)
         for serial in alike:

@@ -117,7 +117,7 @@ class TagTree:
         lark = _text(node, "grammar", where)
         if is_ebnf(lark):
             try:
-                lark = lark_of_ebnf(lark)
+                lark = lark_of_ebnf(lark, is_part=True)
             except GrammarFault as fault:
                 raise GrammarFault(f"{where}.grammar: {fault}") from None
         check_lark(lark)

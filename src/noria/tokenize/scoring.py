@@ -165,15 +165,16 @@ class _Words:
         return [text for pair in self.pairs for text in pair]
 
     def prompts(self, tokenizer: Tokenizer, max_tokens: int | None) -> Prompts:
-        if max_tokens is not None:
-            raise RequestError(
-                "a chat model is asked at the end of its prompt, which cannot be cut: send shorter documents, or have "
-                "/rerank cut them by `max_tokens_per_doc`",
-                "truncate_prompt_tokens",
-            )
         params = PoolingParams(**word_ids(tokenizer, self.words))
         chats = [judging_messages(*pair, self.words, self.instruction) for pair in self.pairs]
         read = [tuple(tokenizer.encode_chat(chat, judging_options())) for chat in chats]
+        longest = max(map(len, read), default=0)
+        if max_tokens is not None and longest > max_tokens:
+            raise RequestError(
+                f"a chat model is asked at the end of its prompt, so one of {longest} tokens cannot be cut to "
+                f"{max_tokens}: send shorter documents, or have /rerank cut them by `max_tokens_per_doc`",
+                "truncate_prompt_tokens",
+            )
         return read, [params] * len(read)
 
     def scores(self, made: Sequence[np.ndarray]) -> list[float]:

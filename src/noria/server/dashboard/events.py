@@ -89,7 +89,8 @@ class WatchResponse(Response):
             await error.response(scope)(scope, receive, send)
             return
         if scope["method"] == "HEAD":
-            await Response(headers=_HEADERS)(scope, receive, send)
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            await send({"type": "http.response.body", "body": b""})
             return
         await while_connected(receive, self._write(send))
 
