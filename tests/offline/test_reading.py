@@ -161,7 +161,6 @@ def test_a_classifier_tells_labels_and_scores_pairs(tmp_path: Path) -> None:
         (lambda llm: llm.embed([[1] * 257]), "the prompt has 257 tokens"),
         (lambda llm: llm.score(["a", "b"], ["c"]), "there are 2 queries and 1 documents"),
         (lambda llm: llm.score("a", "c"), "no single token for the word 'yes'"),
-        (lambda llm: llm.score("a", "c", truncate_prompt_tokens=9), "asked at the end of its prompt"),
     ],
 )
 def test_what_cannot_be_read_is_refused(llm: LLM, call: Any, message: str) -> None:
