@@ -69,7 +69,7 @@ def test_a_second_engine_shows_larger_steps(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own, large = _measured(monkeypatch, _Engine)
-    assert own == OWN_STEP and large > 2 * OWN_STEP
+    assert 0 < own <= OWN_STEP and large > 2 * OWN_STEP
     assert capsys.readouterr().err == ""
 
 
@@ -82,7 +82,7 @@ def test_where_memory_has_no_room_for_the_largest_steps_smaller_ones_are_measure
         return _Engine(options)
 
     own, large = _measured(monkeypatch, load)
-    assert own == OWN_STEP and 2 * OWN_STEP < large <= MOST_THAT_FIT
+    assert 0 < own <= OWN_STEP and 2 * OWN_STEP < large <= MOST_THAT_FIT
     assert f"only up to {large} tokens: the KV cache does not fit" in capsys.readouterr().err
 
 
@@ -95,5 +95,6 @@ def test_what_the_first_engine_showed_is_kept_when_the_second_cannot_be_had(
             raise error
         return _Engine(options)
 
-    assert _measured(monkeypatch, load) == [OWN_STEP]
+    (own,) = _measured(monkeypatch, load)
+    assert 0 < own <= OWN_STEP
     assert f"not at all: {error}" in capsys.readouterr().err
