@@ -84,7 +84,7 @@ def test_what_takes_too_much_of_a_processor_is_refused_and_leaves_no_process(
 
 def test_what_takes_too_much_memory_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     # At once, so that no memory that this process has left over can serve for it.
-    monkeypatch.setattr(vetting, "compile_grammar", lambda *_: bytearray(2 << 30))
+    monkeypatch.setattr(vetting, "compile_grammar", lambda *_: bytearray(3 << 30))
     bench.ask("choice", '["a"]')
     assert bench.verdict().error == "it takes more than 2 GiB to read, or cannot be read at all"
 

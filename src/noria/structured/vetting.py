@@ -198,7 +198,8 @@ def _try_out(
         os.setpriority(os.PRIO_PROCESS, 0, _NICENESS)
         most = resource.getrlimit(resource.RLIMIT_CPU)[1]  # which a process that stays goes on to
         resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT_S, most))
-        resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY_BYTES, _MEMORY_BYTES))
+        most_bytes = _data_bytes() + _MEMORY_BYTES
+        resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, most_bytes))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         offered = offering() if offering is not None else None  # while its priority is what it begins with
         vetted, compiled = _verdict(vocabulary, special, vet)
@@ -229,3 +230,9 @@ def _verdict(
         told = without_place(str(fault)) if vet.kind == STRUCTURAL_TAG else str(fault)
         return wire.Vetted(vet.serial, error=told), None
     return wire.Vetted(vet.serial, source, is_slow=time.process_time() > _QUICK_S), compiled
+
+
+def _data_bytes() -> int:
+    """That this process has to begin with."""
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[5]) * resource.getpagesize()
