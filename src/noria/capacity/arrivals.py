@@ -60,6 +60,7 @@ class Arrival:
 
     def token_after(self, num_known: int) -> int:
         """What is sampled once that many tokens are known."""
-        if self.ending is Ending.TOKEN and num_known == len(self.tokens) - 1:
-            return STOP_TOKEN
-        return self.tokens[num_known] if num_known < len(self.tokens) else STOP_TOKEN
+        last = len(self.tokens) - 1
+        if num_known < last or (num_known == last and self.ending is not Ending.TOKEN):
+            return self.tokens[num_known]
+        return STOP_TOKEN

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import le
 from typing import NamedTuple
 
 from noria.core.plan import Work
@@ -52,8 +53,7 @@ class Box(NamedTuple):
     highest: StepFeatures
 
     def holds(self, features: StepFeatures) -> bool:
-        pairs = zip(features, self.lowest, self.highest, strict=True)
-        return all(low <= value <= high for value, low, high in pairs)
+        return all(map(le, self.lowest, features)) and all(map(le, features, self.highest))
 
 
 def box_of(rows: Sequence[StepFeatures]) -> Box:

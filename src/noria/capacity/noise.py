@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from noria.capacity.step_model import Regime, StepModel
@@ -29,22 +30,22 @@ class MeasuredNoise:
     """
 
     def __init__(self, model: StepModel, seed: int) -> None:
-        self._residuals = model.residuals
         self._random = random.Random(seed)
-        self._next = dict.fromkeys(Regime, 0)
-        self._left = dict.fromkeys(Regime, 0)
+        self._factors = {
+            regime: self._runs([math.exp(residual) for residual in residuals])
+            for regime, residuals in model.residuals.items()
+            if residuals
+        }
 
     def factor(self, regime: Regime, now_s: float) -> float:
-        residuals = self._residuals.get(regime, ())
-        if not residuals:
-            return 1.0
-        if self._left[regime] == 0 or self._next[regime] == len(residuals):
-            self._next[regime] = self._random.randrange(len(residuals))
-            self._left[regime] = _RUN
-        place = self._next[regime]
-        self._next[regime] += 1
-        self._left[regime] -= 1
-        return math.exp(residuals[place])
+        factors = self._factors.get(regime)
+        return 1.0 if factors is None else next(factors)
+
+    def _runs(self, factors: Sequence[float]) -> Iterator[float]:
+        """Without an end, in runs from anywhere on."""
+        while True:
+            place = self._random.randrange(len(factors))
+            yield from factors[place : place + _RUN]
 
 
 def measured_noise(model: StepModel, seed: int | None, replica: int) -> Noise:

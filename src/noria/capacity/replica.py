@@ -118,8 +118,7 @@ class Replica:
         self._intake.note(deltas, now_s)
         for delta in deltas:
             outcome = self.outcomes[delta.request_id]
-            for _ in delta.token_ids:
-                outcome.token_times_s.append(now_s)
+            outcome.token_times_s += [now_s] * len(delta.token_ids)
             outcome.num_cached = delta.num_cached_tokens
             if delta.finish is not None:
                 outcome.finish, outcome.finished_s = delta.finish, now_s

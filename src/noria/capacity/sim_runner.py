@@ -39,7 +39,10 @@ class SimRunner:
     def collect(self, pending: StepPlan, masks: object = None) -> StepResult:
         if pending.work:
             self._take_time(pending.work)
-        return StepResult(pending.step, tuple([self._sampled(work) for work in pending.work if work.samples]))
+        sampled = [
+            Sampled(work.request_id, (self._token_after(work),)) for work in pending.work if work.samples
+        ]
+        return StepResult(pending.step, tuple(sampled))
 
     def shutdown(self) -> None:
         """There is nothing to stop."""
@@ -51,6 +54,5 @@ class SimRunner:
         self.num_steps += 1
         self.num_foreign += not self._model.box.holds(features)
 
-    def _sampled(self, work: Work) -> Sampled:
-        token = self._arrivals[work.request_id].token_after(work.num_computed + work.num_new)
-        return Sampled(work.request_id, (token,))
+    def _token_after(self, work: Work) -> int:
+        return self._arrivals[work.request_id].token_after(work.num_computed + work.num_new)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
@@ -95,9 +96,11 @@ class _Simulation:
         for arrival in arrivals:
             self._expect(arrival)
         while True:
-            busy = [replica for replica in self._replicas if replica.has_work]
-            behind = min(busy, key=lambda replica: replica.clock.now(), default=None)
-            if self._coming and (behind is None or self._coming[0][0] <= behind.clock.now()):
+            behind, now_s = None, math.inf
+            for replica in self._replicas:
+                if replica.has_work and replica.clock.now() < now_s:
+                    behind, now_s = replica, replica.clock.now()
+            if self._coming and self._coming[0][0] <= now_s:
                 self._arrive(heappop(self._coming)[2])
             elif behind is not None:
                 behind.step()

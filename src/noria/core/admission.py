@@ -81,18 +81,18 @@ class Admitter:
     def _fits(self, request: Request, hit: Hit) -> bool:
         if not len(self._running):
             return True  # the pool holds at least one request of any acceptable length
-        cost = self._kv.admission_cost(hit, request.num_known)
-        return cost + self._outstanding() + self._headroom(request) <= self._kv.pool.num_free
+        spare = self._kv.pool.num_free - self._kv.admission_cost(hit, request.num_known) - self._outstanding()
+        headroom = (len(self._running) + 1) << min(request.life.num_preemptions, MAX_DOUBLINGS)
+        return headroom <= spare or self._worst_case(request) <= spare
 
     def _outstanding(self) -> int:
         """Blocks that running requests need for tokens they know already."""
         blocks_for, held = self._kv.num_blocks_for, self._kv.num_held
-        return sum(blocks_for(request.num_known) - held(request.id) for request in self._running)
+        return sum([blocks_for(request.num_known) - held(request.id) for request in self._running])
 
-    def _headroom(self, request: Request) -> int:
-        doublings = min(request.life.num_preemptions, MAX_DOUBLINGS)
-        worst_case = sum(self._growth(other) for other in self._running) + self._growth(request)
-        return min((len(self._running) + 1) << doublings, worst_case)
+    def _worst_case(self, request: Request) -> int:
+        """Blocks that all may come to need once the request has joined."""
+        return sum([self._growth(other) for other in self._running]) + self._growth(request)
 
     def _growth(self, request: Request) -> int:
         """Blocks that a request may come to need beyond those of its known tokens."""

@@ -13,9 +13,9 @@ from noria.core.request import Request
 @dataclass(slots=True)
 class DraftWork:
     request: Request
-    num_new: int = 0
-    price: int = 0
-    new_blocks: tuple[int, ...] = ()
+    num_new: int
+    price: int
+    new_blocks: tuple[int, ...]
 
     def freeze(self) -> Work:
         request, num_new = self.request, self.num_new
@@ -27,13 +27,15 @@ class DraftWork:
 class Draft:
     """Collects work until tokens or price are spent. Work can be added to a request twice, and dropped again.
 
-    tokens_left: tokens that the step still takes. price_left: what prompts may still cost.
+    tokens_left: tokens that the step still takes. price_left: what prompts may still cost. spent: what all costs that
+    is in.
     num_decodes, takes_newcomers: set once all decodes are in: how many, and whether requests that wait may join them.
     """
 
     def __init__(self, max_tokens: int, prices: Prices) -> None:
         self.tokens_left = max_tokens
         self.price_left = prices.step
+        self.spent = 0
         self.num_decodes = 0
         self.takes_newcomers = True
         self._prices = prices
@@ -54,11 +56,6 @@ class Draft:
         self.num_decodes = len(self._work)
         self.price_left, self.takes_newcomers = self._prices.for_prompts(self.spent, self.num_decodes)
 
-    @property
-    def spent(self) -> int:
-        """The price of all that is in."""
-        return sum([work.price for work in self._work.values()])
-
     def need(self, request: Request) -> int:
         """The price of all that the request lacks."""
         return self._prices.of(request.num_pending, request.num_computed)
@@ -78,14 +75,16 @@ class Draft:
         assert 0 < num_new <= self.tokens_left, f"{num_new} tokens where {self.tokens_left} are left"
         work = self._work.get(request.id)
         if work is None:
-            work = self._work[request.id] = DraftWork(request)
-        price = self._prices.of(num_new, request.num_computed + work.num_new)
-        work.num_new += num_new
-        work.price += price
-        if new_blocks:
+            price = self._prices.of(num_new, request.num_computed)
+            self._work[request.id] = DraftWork(request, num_new, price, tuple(new_blocks))
+        else:
+            price = self._prices.of(num_new, request.num_computed + work.num_new)
+            work.num_new += num_new
+            work.price += price
             work.new_blocks = (*work.new_blocks, *new_blocks)
         self.tokens_left -= num_new
         self.price_left -= price
+        self.spent += price
 
     def introduce(self, request: Request, moves: Sequence[BlockMove]) -> None:
         """Tell the runner of a request that it does not know."""
@@ -100,6 +99,7 @@ class Draft:
         if work is not None:
             self.tokens_left += work.num_new
             self.price_left += work.price
+            self.spent -= work.price
 
     def freeze(self, step: int, departures: Sequence[str], now_s: float) -> StepPlan:
         self._prices.planned(self.spent, self.num_decodes, now_s)

@@ -18,9 +18,9 @@ class FinishReason(str, Enum):
     LOST = "lost"  # the engine died under it
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Delta:
-    """News of one request after a step. The one with a finish reason is its last.
+    """News of one request after a step. The one with a finish reason is its last. Made as `Work` is.
 
     token_ids: newly sampled tokens, a stop token included.
     prompt_logprobs: for prompt positions from 1 on, in order, each sent once.

@@ -6,7 +6,6 @@ Everything that prices a step is in the plan; what the runner may know of a requ
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from noria.config.pooling import PoolingParams
 from noria.sampling.params import SamplingParams
@@ -27,9 +26,11 @@ class NewRequest:
     seed: int  # resolved: params.seed, or drawn by the client
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Work:
-    """One request's share of a step.
+    """One request's share of a step. Nobody changes it.
+
+    (Nor is it frozen: that would take three times as long to make, and one is made for each sequence of each step.)
 
     # [0, num_computed) has KV; [num_computed, num_computed + num_new) gets it in this step
     """
@@ -85,8 +86,9 @@ class TokenLogprobs:
     top: tuple[tuple[int, float], ...]
 
 
-class Sampled(NamedTuple):
-    """What a step sampled for one request. (A tuple: one is made for each sequence of each step.)"""
+@dataclass(slots=True)
+class Sampled:
+    """What a step sampled for one request. Made as `Work` is."""
 
     request_id: str
     token_ids: tuple[int, ...]

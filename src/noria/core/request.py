@@ -39,6 +39,7 @@ class Request:
         "arrival_s",
         "chain",
         "claim",
+        "end_token_ids",
         "id",
         "life",
         "max_known",
@@ -70,6 +71,7 @@ class Request:
         # Set when the scheduler accepts it.
         self.arrival_s = 0.0
         self.place: Place = (0.0, -1)
+        self.end_token_ids: frozenset[int] = frozenset()  # any of them, sampled, is the last
         self.max_known = 0  # prompt and output together end here
         self.life = Life()
 

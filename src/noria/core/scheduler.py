@@ -19,7 +19,7 @@ from noria.core.outputs import Delta, FinishReason
 from noria.core.plan import Failure, PromptLogprobs, Sampled, StepPlan, StepResult, TokenLogprobs
 from noria.core.policies import Policies
 from noria.core.queue import RequestQueue
-from noria.core.request import Request
+from noria.core.request import Params, Request
 from noria.core.tally import StepTally
 from noria.sampling.params import SamplingParams
 
@@ -53,6 +53,7 @@ class Scheduler:
     def add(self, request: Request, now_s: float) -> None:
         """Queue a request. Raises RequestError if it can never be served."""
         request.max_known = max_known_tokens(request.num_prompt, request.params, self._config.max_model_len)
+        request.end_token_ids = self._end_token_ids(request.params)
         request.arrival_s = now_s
         request.place = self._policies.order.place(request, self.num_accepted)
         self.waiting.push(request)
@@ -174,6 +175,8 @@ class Scheduler:
         closed = self.tally.num_preemptions > 0 or not draft.takes_newcomers
         claims = [request for request in self.running if len(request.token_ids) - request.num_computed > 1]
         claims += [] if closed else self._admitter.candidates()
+        if not claims:
+            return
         claims.sort(key=attrgetter("place"))
         shares = self._policies.split.split(draft.price_left, [draft.need(request) for request in claims])
         granted = [(request, share) for request, share in zip(claims, shares, strict=True) if share]
@@ -273,20 +276,24 @@ class Scheduler:
 
     def _cut(self, request: Request, sampled: Sampled) -> tuple[tuple[int, ...], int | None]:
         """The tokens up to the request's end, and the stop token that ends it, if one does."""
-        params = request.params
-        assert isinstance(params, SamplingParams), f"request {request.id} sampled, with {params}"
         num_known = len(request.token_ids)
         token_ids = sampled.token_ids[: request.max_known - num_known]
-        first_stop = params.min_tokens - (num_known - request.num_prompt)  # earlier tokens cannot end it
-        for index, token_id in enumerate(token_ids):
-            if index < first_stop:
-                continue
-            is_eos = token_id in self._eos_token_ids and not params.ignore_eos
-            if is_eos or token_id in params.stop_token_ids:
-                return token_ids[: index + 1], token_id
+        if not request.end_token_ids.isdisjoint(token_ids):  # else, as nearly always, none of them ends it
+            params = request.params
+            assert isinstance(params, SamplingParams), f"request {request.id} sampled, with {params}"
+            first_stop = params.min_tokens - (num_known - request.num_prompt)  # earlier tokens cannot end it
+            for index, token_id in enumerate(token_ids):
+                if index >= first_stop and token_id in request.end_token_ids:
+                    return token_ids[: index + 1], token_id
         if sampled.is_last and len(token_ids) == len(sampled.token_ids):
             return token_ids, token_ids[-1]
         return token_ids, None
+
+    def _end_token_ids(self, params: Params) -> frozenset[int]:
+        """Any of them ends an output."""
+        if not isinstance(params, SamplingParams):
+            return frozenset()
+        return frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self._eos_token_ids)
 
     def _fail(self, request: Request, failure: Failure) -> Delta:
         delta = Delta(request.id, error=failure.message, num_cached_tokens=request.life.num_cached)

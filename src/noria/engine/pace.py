@@ -41,19 +41,17 @@ class PaceMeter:
         token_s = max(prior.token_s, 1e-9)
         # A step without fixed costs is what noise made of the timing; it must not be held against what is seen.
         self._prior = (max(prior.fixed_s, _LEAST_FIXED_TOKENS * token_s), token_s, token_s)
-        self._products = [[0.0] * 3 for _ in range(3)]  # weighted sums of x_i * x_j
-        self._targets = [0.0] * 3  # weighted sums of x_i
+        # Weighted sums of x_i, and of x_i * x_j for each pair once: 00, 01, 02, 11, 12, 22.
+        self._targets = [0.0] * 3
+        self._products = [0.0] * 6
         self._pace: Pace | None = None
         self.num_steps = 0
 
     def learn(self, seconds: float, num_prompt_tokens: int, num_decodes: int) -> None:
         """A step of at least one token."""
-        row = (1 / seconds, num_prompt_tokens / seconds, num_decodes / seconds)
-        for i, value in enumerate(row):
-            self._targets[i] = self._targets[i] * _DECAY + value
-            products = self._products[i]
-            for j, other in enumerate(row):
-                products[j] = products[j] * _DECAY + value * other
+        x, y, z = 1 / seconds, num_prompt_tokens / seconds, num_decodes / seconds
+        self._targets = _faded(self._targets, (x, y, z))
+        self._products = _faded(self._products, (x * x, x * y, x * z, y * y, y * z, z * z))
         self.num_steps += 1
         self._pace = None
 
@@ -63,7 +61,8 @@ class PaceMeter:
         return self._pace
 
     def _fit(self) -> list[float]:
-        matrix = [list(row) for row in self._products]
+        xx, xy, xz, yy, yz, zz = self._products
+        matrix = [[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]
         targets = list(self._targets)
         for i, assumed in enumerate(self._prior):
             matrix[i][i] += self._prior_weight / assumed**2
@@ -79,6 +78,10 @@ class PaceMeter:
         for i, value in zip(kept, values, strict=True):
             fitted[i] = value
         return fitted
+
+
+def _faded(sums: Sequence[float], news: Sequence[float]) -> list[float]:
+    return [known * _DECAY + new for known, new in zip(sums, news, strict=True)]
 
 
 def _solve(matrix: list[list[float]], targets: Sequence[float]) -> list[float]:

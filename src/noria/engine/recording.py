@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from noria.core.outputs import FinishReason
 from noria.core.plan import StepPlan, Work
@@ -13,8 +13,7 @@ from noria.engine.messages import EngineStats, RequestRecord, StepRecord
 BlockChanges = tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class StepTimes:
+class StepTimes(NamedTuple):
     """Instants of a step, in seconds of the engine clock."""
 
     start_s: float
