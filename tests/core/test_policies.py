@@ -45,7 +45,7 @@ def test_whole_prompts_are_never_cut_and_never_passed() -> None:
 def _request(priority: int, arrival_s: float) -> Request:
     chain, claim = HashChain(Namespace("m"), 4), Claim(priority=priority)
     request = Request("r", [1], SamplingParams(), 0, chain, claim)
-    request.arrival_s = arrival_s
+    request.life.arrival_s = arrival_s
     return request
 
 

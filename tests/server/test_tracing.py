@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,12 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from noria.config.errors import ConfigError
+from noria.config.observing import ObservingOptions
 from noria.server import exporting
-from noria.server.quiet_export import QuietExporter
+from noria.server.quiet_export import QuietSpans
+from noria.server.spans import Spans as SpanReport
 from noria.server.tracing import Tracing
+from support_collector import Collector
 from support_held import held
 from support_paced import VOCAB_SIZE, paced_engine
 from support_server import FakeEngine, Server, served_model, serving
@@ -51,7 +53,7 @@ class Spans:
 @pytest.fixture
 def spans(monkeypatch: pytest.MonkeyPatch) -> Spans:
     found = Spans()
-    monkeypatch.setattr(exporting, "start_tracing", lambda _, model: Tracing(found.provider, model))
+    monkeypatch.setattr(exporting, "start_spans", lambda _: SpanReport(found.provider))
     return found
 
 
@@ -192,25 +194,6 @@ def test_nothing_is_kept_of_requests_that_have_ended(traced: Server, spans: Span
     assert tracing._open == {}
 
 
-class Collector(HTTPServer):
-    """Takes OTLP over HTTP on a loopback port."""
-
-    def __init__(self) -> None:
-        self.bodies: list[bytes] = []
-        collector = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                collector.bodies.append(self.rfile.read(int(self.headers["content-length"])))
-                self.send_response(200)
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        super().__init__(("127.0.0.1", 0), Handler)
-
-
 def test_spans_reach_a_collector_before_the_server_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_SERVICE_NAME", "my-wheel")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "none")
@@ -232,13 +215,13 @@ def test_spans_reach_a_collector_before_the_server_has_ended(monkeypatch: pytest
 
 def test_an_address_that_is_none_is_refused_with_an_example() -> None:
     with pytest.raises(ConfigError, match=r"http://127\.0\.0\.1:4318/v1/traces; it is 'collector:4317'"):
-        exporting.start_tracing("collector:4317", "wheel")
+        exporting.traces_of(ObservingOptions(otlp_traces_endpoint="collector:4317"), "wheel")
 
 
 def test_without_the_extra_the_flag_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     with pytest.raises(ConfigError, match=r"pip install 'noria\[otel\]'"):
-        exporting.start_tracing("http://127.0.0.1:4318/v1/traces", "wheel")
+        exporting.traces_of(ObservingOptions(otlp_traces_endpoint="http://127.0.0.1:4318/"), "wheel")
 
 
 def test_a_server_without_traces_loads_no_tracing_and_no_plotly() -> None:
@@ -271,7 +254,7 @@ def test_a_collector_that_is_away_costs_one_line_and_its_return_another(
 ) -> None:
     away, back = SpanExportResult.FAILURE, SpanExportResult.SUCCESS
     answers = (back, away, ConnectionError("refused"), away, back, back, away)
-    quiet = QuietExporter(Scripted(*answers), "http://127.0.0.1:1/v1/traces")
+    quiet = QuietSpans(Scripted(*answers), "http://127.0.0.1:1/v1/traces")
     with caplog.at_level("INFO", "noria.server"):
         results = [quiet.export([object(), object()]) for _ in answers]
     assert results == [away if isinstance(one, Exception) else one for one in answers]

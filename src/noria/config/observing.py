@@ -10,7 +10,7 @@ from noria.config.option import PATH, SWITCH, check_values, option
 
 @dataclass(frozen=True, slots=True)
 class ObservingOptions:
-    """Metrics are always there, at /metrics; traces are sent where they are asked for."""
+    """Metrics are always there, at /metrics; to OpenTelemetry they are sent, as traces are, where that is asked for."""
 
     TITLE: ClassVar[str] = "Metrics and traces"
 
@@ -28,6 +28,13 @@ class ObservingOptions:
         "settings hold.",
         default_words="no traces",
     )
+    otlp_metrics_endpoint: str | None = option(
+        None,
+        "Address that takes OpenTelemetry metrics over HTTP, as http://127.0.0.1:4318/v1/metrics; the histograms "
+        "gen_ai.server.request.duration, .time_to_first_token and .time_per_output_token go there every minute "
+        "(OTEL_METRIC_EXPORT_INTERVAL, in ms). Needs noria[otel]; OTEL_* settings hold.",
+        default_words="none are sent",
+    )
     run_log: str | None = option(
         None,
         "File that takes down every step and every request as JSON lines, without any token or text: what noria "
@@ -35,6 +42,11 @@ class ObservingOptions:
         PATH,
         default_words="nothing is taken down",
     )
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether something is told of each request."""
+        return self.otlp_traces_endpoint is not None or self.otlp_metrics_endpoint is not None
 
     def __post_init__(self) -> None:
         check_values(self)

@@ -47,4 +47,4 @@ class ByPriority(FirstCome):
         self._aging_s = aging_s
 
     def place(self, request: Request, sequence: int) -> Place:
-        return (request.arrival_s + request.claim.priority * self._aging_s, sequence)
+        return (request.life.arrival_s + request.claim.priority * self._aging_s, sequence)

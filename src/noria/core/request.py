@@ -36,7 +36,6 @@ class Request:
     """
 
     __slots__ = (
-        "arrival_s",
         "chain",
         "claim",
         "end_token_ids",
@@ -69,7 +68,6 @@ class Request:
         self.chain = chain
         self.claim = claim
         # Set when the scheduler accepts it.
-        self.arrival_s = 0.0
         self.place: Place = (0.0, -1)
         self.end_token_ids: frozenset[int] = frozenset()  # any of them, sampled, is the last
         self.max_known = 0  # prompt and output together end here
@@ -93,6 +91,7 @@ class Life:
     """What happened to a request so far, for records and metrics. Instants are in seconds of the engine clock."""
 
     __slots__ = (
+        "arrival_s",
         "first_scheduled_s",
         "first_token_s",
         "last_token_s",
@@ -104,6 +103,7 @@ class Life:
     )
 
     def __init__(self) -> None:
+        self.arrival_s = 0.0  # when the scheduler accepted it
         self.first_scheduled_s: float | None = None
         self.first_token_s: float | None = None
         self.last_token_s: float | None = None

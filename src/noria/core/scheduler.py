@@ -54,7 +54,7 @@ class Scheduler:
         """Queue a request. Raises RequestError if it can never be served."""
         request.max_known = max_known_tokens(request.num_prompt, request.params, self._config.max_model_len)
         request.end_token_ids = self._end_token_ids(request.params)
-        request.arrival_s = now_s
+        request.life.arrival_s = now_s
         request.place = self._policies.order.place(request, self.num_accepted)
         self.waiting.push(request)
         self.tally.arrived_ids.append(request.id)

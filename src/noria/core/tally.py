@@ -49,7 +49,7 @@ class StepTally:
         self.num_sampled_tokens += num_tokens
         if life.last_token_s is None:
             life.first_token_s = now_s
-            self.ttfts_s.append(now_s - request.arrival_s)
+            self.ttfts_s.append(now_s - life.arrival_s)
         else:
             self.token_gaps_s.append(now_s - life.last_token_s)
         life.last_token_s = now_s

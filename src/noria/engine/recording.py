@@ -77,7 +77,7 @@ def request_record(
     life = request.life
     return RequestRecord(
         request_id=request.id,
-        accepted_s=request.arrival_s,
+        accepted_s=life.arrival_s,
         first_scheduled_s=life.first_scheduled_s,
         first_token_s=life.first_token_s,
         last_token_s=life.last_token_s,

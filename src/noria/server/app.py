@@ -162,7 +162,7 @@ def _report(
 
 def _sight(options: ServerOptions, limits: Limits) -> Sight | None:
     """None where every request is to be read, since it is logged, or traced."""
-    if options.logs.enable_log_requests or options.observing.otlp_traces_endpoint is not None:
+    if options.logs.enable_log_requests or options.observing.is_traced:
         return None
     connections = options.connections
     root_path = (connections.root_path or "").rstrip("/")

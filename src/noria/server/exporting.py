@@ -1,8 +1,9 @@
-"""Where traces go. Light: OpenTelemetry is imported when an address is given."""
+"""Where traces and OpenTelemetry's metrics go. Light: OpenTelemetry is imported when an address is given."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from starlette.applications import Starlette
@@ -13,7 +14,9 @@ from noria.config.observing import ObservingOptions
 from noria.engine.client import EngineClient
 
 if TYPE_CHECKING:
-    from noria.server.tracing import Tracing
+    from opentelemetry.sdk.resources import Resource
+
+    from noria.server.tracing import Report
 
 _SERVICE = "noria"
 
@@ -44,37 +47,63 @@ class NoTraces:
 
 
 def traces_of(options: ObservingOptions, model: str) -> Traces:
-    """model: what spans call the model. Raises ConfigError as `start_tracing` does."""
-    if options.otlp_traces_endpoint is None:
+    """model: what reports call the model. Raises ConfigError for an address that is none, and where noria[otel] is not
+    installed.
+    """
+    asked = (
+        ("otlp_traces_endpoint", options.otlp_traces_endpoint, start_spans),
+        ("otlp_metrics_endpoint", options.otlp_metrics_endpoint, start_metrics),
+    )
+    reports = [_start(flag, endpoint, start) for flag, endpoint, start in asked if endpoint is not None]
+    if not reports:
         return NoTraces()
-    return start_tracing(options.otlp_traces_endpoint, model)
-
-
-def start_tracing(endpoint: str, model: str) -> Tracing:
-    """Spans in batches over OTLP/HTTP to `endpoint`. Raises ConfigError where noria[otel] is not installed."""
-    if not endpoint.startswith(("http://", "https://")):
-        raise ConfigError(
-            f"otlp_traces_endpoint must begin with http:// or https://, as http://127.0.0.1:4318/v1/traces; "
-            f"it is {endpoint!r}"
-        )
-    try:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-        from opentelemetry.sdk.resources import Resource
-        from opentelemetry.sdk.trace import TracerProvider
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor
-    except ImportError as error:
-        raise ConfigError(
-            f"otlp_traces_endpoint needs OpenTelemetry ({error}): pip install 'noria[otel]'"
-        ) from error
-    from noria.server.quiet_export import QuietExporter
     from noria.server.tracing import Tracing
 
+    return Tracing(reports, model)
+
+
+def start_spans(endpoint: str) -> Report:
+    """Spans in batches over OTLP/HTTP to `endpoint`. Raises ImportError without noria[otel]."""
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    from noria.server.quiet_export import QuietSpans
+    from noria.server.spans import Spans
+
+    provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(QuietSpans(OTLPSpanExporter(endpoint=endpoint), endpoint)))
+    return Spans(provider)
+
+
+def start_metrics(endpoint: str) -> Report:
+    """Histograms over OTLP/HTTP to `endpoint`, every minute or as OTEL_METRIC_EXPORT_INTERVAL says. Raises ImportError
+    without noria[otel].
+    """
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+
+    from noria.server.gen_ai_metrics import GenAIMetrics
+    from noria.server.quiet_export import QuietMetrics
+
+    reader = PeriodicExportingMetricReader(QuietMetrics(endpoint))
+    return GenAIMetrics(MeterProvider([reader], _resource(), shutdown_on_exit=False))
+
+
+def _start(flag: str, endpoint: str, start: Callable[[str], Report]) -> Report:
+    if not endpoint.startswith(("http://", "https://")):
+        signal = flag.split("_")[1]
+        raise ConfigError(
+            f"{flag} must begin with http:// or https://, as http://127.0.0.1:4318/v1/{signal}; it is {endpoint!r}"
+        )
+    try:
+        return start(endpoint)
+    except ImportError as error:
+        raise ConfigError(f"{flag} needs OpenTelemetry ({error}): pip install 'noria[otel]'") from error
+
+
+def _resource() -> Resource:
+    from opentelemetry.sdk.resources import Resource
+
     name = os.environ.get("OTEL_SERVICE_NAME", _SERVICE)
-    provider = TracerProvider(
-        resource=Resource.create({"service.name": name, "service.version": __version__}),
-        shutdown_on_exit=False,
-    )
-    provider.add_span_processor(
-        BatchSpanProcessor(QuietExporter(OTLPSpanExporter(endpoint=endpoint), endpoint))
-    )
-    return Tracing(provider, model)
+    return Resource.create({"service.name": name, "service.version": __version__})

@@ -1,31 +1,57 @@
-"""A collector that cannot be reached costs one line in the log, and one when it is back. Loaded with traces alone."""
+"""A collector that cannot be reached costs one line in the log, and one when it is back. Loaded where one is named."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import Any
 
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 logger = logging.getLogger("noria.server")
 
 # They tell of every try, and of every span that finds no place while a collector is away.
-_NOISY = ("opentelemetry.exporter.otlp.proto.http", "opentelemetry.sdk._shared_internal")
+_NOISY = (
+    "opentelemetry.exporter.otlp.proto.http",
+    "opentelemetry.sdk._shared_internal",
+    "opentelemetry.sdk.metrics._internal.export",
+)
 
 
-class QuietExporter(SpanExporter):
-    """Exports through another one, which tries again by itself, with longer and longer waits between.
+class _Losses:
+    """Says once that something does not come through, and once that it does again.
 
-    endpoint: how messages call the collector.
+    what: in plural. endpoint: how messages call the collector.
     """
+
+    def __init__(self, what: str, endpoint: str) -> None:
+        self._what = what
+        self._endpoint = endpoint
+        self._num_lost = 0  # since the last ones that came through
+        for name in _NOISY:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+
+    def failed(self, count: int) -> None:
+        if not self._num_lost:
+            logger.warning("%s do not reach %s; it is tried again, quietly", self._what, self._endpoint)
+        self._num_lost += count
+
+    def succeeded(self, lost: str) -> None:
+        """lost: what became of those that did not come through, with their number as {}."""
+        if self._num_lost:
+            logger.info("%s reach %s again; %s", self._what, self._endpoint, lost.format(self._num_lost))
+        self._num_lost = 0
+
+
+class QuietSpans(SpanExporter):
+    """Exports through another one, which tries again by itself, with longer and longer waits between."""
 
     def __init__(self, exporter: SpanExporter, endpoint: str) -> None:
         self._exporter = exporter
-        self._endpoint = endpoint
-        self._num_lost = 0  # spans since the last ones that came through
-        for name in _NOISY:
-            logging.getLogger(name).setLevel(logging.CRITICAL)
+        self._losses = _Losses("traces", endpoint)
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         try:
@@ -33,13 +59,10 @@ class QuietExporter(SpanExporter):
         except Exception as error:  # whatever a client of HTTP may raise
             logger.debug("exporting spans failed: %s", error)
             result = SpanExportResult.FAILURE
-        if result is not SpanExportResult.SUCCESS:
-            if not self._num_lost:
-                logger.warning("traces do not reach %s; it is tried again, quietly", self._endpoint)
-            self._num_lost += len(spans)
-        elif self._num_lost:
-            logger.info("traces reach %s again; %d spans are lost", self._endpoint, self._num_lost)
-            self._num_lost = 0
+        if result is SpanExportResult.SUCCESS:
+            self._losses.succeeded("{} spans are lost")
+        else:
+            self._losses.failed(len(spans))
         return result
 
     def shutdown(self) -> None:
@@ -47,3 +70,25 @@ class QuietExporter(SpanExporter):
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         return self._exporter.force_flush(timeout_millis)
+
+
+class QuietMetrics(OTLPMetricExporter):
+    """Counts go on while a collector is away, so nothing is lost by it but points in time."""
+
+    def __init__(self, endpoint: str) -> None:
+        super().__init__(endpoint=endpoint)
+        self._losses = _Losses("metrics", endpoint)
+
+    def export(
+        self, metrics_data: MetricsData, timeout_millis: float | None = 10_000, **kwargs: Any
+    ) -> MetricExportResult:
+        try:
+            result = super().export(metrics_data, timeout_millis, **kwargs)
+        except Exception as error:  # whatever a client of HTTP may raise
+            logger.debug("exporting metrics failed: %s", error)
+            result = MetricExportResult.FAILURE
+        if result is MetricExportResult.SUCCESS:
+            self._losses.succeeded("they are whole, but for {} points in time")
+        else:
+            self._losses.failed(1)
+        return result

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 Value = str | bool | int | float | Sequence[str]
 
+PROVIDER = "noria"
 _LATEST_ALONE = "gen_ai_latest_experimental"  # in OTEL_SEMCONV_STABILITY_OPT_IN: without the older names
 
 
@@ -21,11 +22,11 @@ def attributes_of(trace: RequestTrace) -> dict[str, Value]:
     """By name; what the request did not come to is left out."""
     found: dict[str, Value | None] = {
         "gen_ai.operation.name": trace.operation,
-        "gen_ai.provider.name": "noria",
+        "gen_ai.provider.name": PROVIDER,
         "gen_ai.request.model": trace.model,
         "gen_ai.request.stream": trace.is_stream or None,
         "http.response.status_code": trace.status or None,
-        "error.type": str(trace.status) if trace.status >= 400 else None,
+        "error.type": trace.error,
     }
     if trace.sequences:
         found |= _asked(trace.sequences)

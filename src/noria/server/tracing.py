@@ -1,8 +1,4 @@
-"""OpenTelemetry spans, one for each request that generates. Loaded only where traces are asked for.
-
-Names: the semantic conventions for generative AI (gen_ai.*), and the latencies as `vllm serve` names them. No text of
-a prompt or an answer is ever part of a span.
-"""
+"""What OpenTelemetry is told of each request that generates. Loaded only where that is asked for."""
 
 from __future__ import annotations
 
@@ -14,10 +10,8 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.trace import SpanKind, Status, StatusCode
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -28,7 +22,6 @@ from noria.engine.crowd import Crowd
 from noria.engine.messages import EngineRequest, EngineStats, RequestRecord, StepRecord
 from noria.engine.records import Recorder
 from noria.server.middleware import HttpLayer
-from noria.server.span_attributes import attributes_of
 
 # path -> what the conventions call the operation
 OPERATIONS: Mapping[str, str] = {
@@ -40,7 +33,7 @@ OPERATIONS: Mapping[str, str] = {
 }
 
 _FAILURES = (FinishReason.ERROR, FinishReason.FAULT, FinishReason.LOST)
-_FLUSH_S = 3.0
+_FLUSH_S = 3.0  # all reports together
 _RECORD_WAIT_S = 5.0  # a cancelled sequence's record follows the answer; that of a dead engine's never comes
 
 
@@ -63,19 +56,37 @@ class RequestTrace:
     def is_whole(self) -> bool:
         return self.ended_ns is not None and len(self.records) == len(self.sequences)
 
+    @property
+    def error(self) -> str | None:
+        """What the conventions call its type: the HTTP status, or how a sequence ended whose answer had begun."""
+        if self.status >= 400:
+            return str(self.status)
+        return next((one.finish.value for one in self.records.values() if one.finish in _FAILURES), None)
+
+
+class Report(Protocol):
+    """One thing that is made of requests that have ended."""
+
+    def tell(self, trace: RequestTrace) -> None:
+        """On the event loop's thread; must be quick and must not raise."""
+        ...
+
+    def close(self) -> None:
+        """Send what is left. May take as long as it likes: nobody waits for ever."""
+        ...
+
 
 _current: ContextVar[RequestTrace | None] = ContextVar("noria_request_trace", default=None)
 
 
 class Tracing:
-    """Gathers what the HTTP side and the engine's records say of a request, and makes a span of it.
+    """Gathers what the HTTP side and the engine's records say of a request, and gives it to the reports.
 
     A RecordListener on the engine's thread; all else runs on the event loop's.
     """
 
-    def __init__(self, provider: TracerProvider, model: str) -> None:
-        self._provider = provider
-        self._tracer = provider.get_tracer("noria")
+    def __init__(self, reports: Sequence[Report], model: str) -> None:
+        self._reports = reports
         self._model = model
         self._loop: asyncio.AbstractEventLoop | None = None
         self._open: dict[str, RequestTrace] = {}  # by engine request id
@@ -110,7 +121,7 @@ class Tracing:
             asyncio.get_running_loop().call_later(_RECORD_WAIT_S, self._give_up, trace)
 
     def on_step(self, record: StepRecord) -> None:
-        pass  # a span is about a request
+        pass  # reports are about requests
 
     def on_request(self, record: RequestRecord) -> None:
         if record.request_id not in self._open or self._loop is None:
@@ -123,9 +134,12 @@ class Tracing:
         for trace in list({id(trace): trace for trace in self._open.values()}.values()):
             trace.ended_ns = trace.ended_ns or time.time_ns()
             self._emit(trace)
-        flushing = threading.Thread(target=self._provider.shutdown, daemon=True)
-        flushing.start()
-        flushing.join(_FLUSH_S)
+        flushing = [threading.Thread(target=report.close, daemon=True) for report in self._reports]
+        for thread in flushing:
+            thread.start()
+        end_s = time.monotonic() + _FLUSH_S
+        for thread in flushing:
+            thread.join(max(0.0, end_s - time.monotonic()))
 
     def _take(self, record: RequestRecord) -> None:
         trace = self._open.get(record.request_id)
@@ -142,17 +156,8 @@ class Tracing:
     def _emit(self, trace: RequestTrace) -> None:
         for request in trace.sequences:
             self._open.pop(request.request_id, None)
-        span = self._tracer.start_span(
-            f"{trace.operation} {trace.model}",
-            context=TraceContextTextMapPropagator().extract(trace.parent),
-            kind=SpanKind.SERVER,
-            start_time=trace.began_ns,
-            attributes=attributes_of(trace),
-        )
-        failed = trace.status >= 500 or any(record.finish in _FAILURES for record in trace.records.values())
-        if failed:
-            span.set_status(Status(StatusCode.ERROR))
-        span.end(trace.ended_ns)
+        for report in self._reports:
+            report.tell(trace)
 
 
 class TracedClient:
