@@ -13,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from llguidance import LLMatcher, LLTokenizer
 
+from noria.structured.ebnf_lark import lark_of_ebnf
+from noria.structured.ebnf_sets import Beginnings
 from noria.structured.faults import GrammarFault
 from noria.structured.reading import compile_grammar, source_of
 
@@ -170,6 +172,38 @@ def test_what_cannot_be_followed_is_told_with_its_place(text: str, words: str) -
         compile_grammar(BYTES, source_of("lark", text))
 
 
+MANY = {
+    "terminals of many rules": '{0} ::= "<{0}>" ("{0}" [a-z]* | root) "</{0}>"',
+    "terminals that begin alike": '{0} ::= "{0}=" ([0-9]{{{1}}} "!") root "."',
+    "characters": '{0} ::= "{0}:" [a-z]+ root | [0-9]',
+}
+
+
+@pytest.mark.parametrize("rule", MANY.values(), ids=MANY)
+def test_each_piece_of_a_grammar_is_looked_at_as_often_in_a_large_one_as_in_a_small_one(
+    rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    num_looks = 0
+    first = Beginnings.first
+
+    def counted(self: Beginnings, node: Any) -> int:
+        nonlocal num_looks
+        num_looks += 1
+        return first(self, node)
+
+    def looks(num_rules: int) -> int:
+        nonlocal num_looks
+        num_looks = 0
+        names = [f"r{number}" for number in range(num_rules)]
+        # Next to each other and one after the other.
+        root = f"root ::= ({' | '.join(names)})* {' '.join(names)}"
+        lark_of_ebnf("\n".join([root, *(rule.format(name, place) for place, name in enumerate(names, 1))]))
+        return num_looks
+
+    monkeypatch.setattr(Beginnings, "first", counted)
+    assert looks(200) < 5 * looks(50)
+
+
 def test_a_structural_tag_takes_ebnf_as_well() -> None:
     tag = {"format": {"type": "grammar", "grammar": 'root ::= "a" | "(" root ")"'}}
     matcher = compile_grammar(BYTES, source_of("structural_tag", json.dumps(tag)))
@@ -180,16 +214,20 @@ def test_a_structural_tag_takes_ebnf_as_well() -> None:
         source_of("structural_tag", json.dumps(tag))
 
 
+def grammar(text: str) -> dict[str, str]:
+    return {"type": "grammar", "grammar": text}
+
+
 @pytest.mark.parametrize(
     ("tree", "outputs", "others"),
     [
         (
-            {"type": "tag", "begin": "<a>", "content": {"grammar": r"root ::= [^\n]+"}, "end": "</a>"},
+            {"type": "tag", "begin": "<a>", "content": grammar(r"root ::= [^\n]+"), "end": "</a>"},
             ["<a>hm</a>", "<a>x y.</a>"],
             ["<a>hm", "<a></a>", "<a>h\n</a>"],
         ),
         (
-            {"type": "sequence", "elements": [{"grammar": "root ::= [a-z]+"}, {"grammar": 'root ::= "z9"'}]},
+            {"type": "sequence", "elements": [grammar("root ::= [a-z]+"), grammar('root ::= "z9"')]},
             ["az9", "abcz9"],
             ["z", "a9"],
         ),
@@ -198,8 +236,6 @@ def test_a_structural_tag_takes_ebnf_as_well() -> None:
 def test_ebnf_in_a_structural_tag_leaves_room_for_what_comes_behind_it(
     tree: dict[str, Any], outputs: list[str], others: list[str]
 ) -> None:
-    for part in (tree["content"],) if "content" in tree else tree["elements"]:
-        part["type"] = "grammar"
     matcher = compile_grammar(BYTES, source_of("structural_tag", json.dumps({"format": tree})))
     for output in outputs + others:
         one = matcher.deep_copy()

@@ -43,12 +43,15 @@ def _at_odds(terminals: Iterable[Node], known: Beginnings) -> set[Node]:
             texts.append(one)
         else:
             others.append(one)
-    found = {one for one in (*texts, *others) if known.first(one) & characters}
-    for other in others:
-        alike = [
-            one for one in (*texts, *others) if one is not other and known.first(one) & known.first(other)
-        ]
-        found.update(alike, [other] if alike else ())
+    firsts = {one: known.first(one) for one in (*texts, *others)}
+    of_texts = of_others = of_several = 0  # of any text, of any of the others, and of more than one of them
+    for one in texts:
+        of_texts |= firsts[one]
+    for one in others:
+        of_several |= of_others & firsts[one]
+        of_others |= firsts[one]
+    found: set[Node] = {one for one in texts if firsts[one] & (characters | of_others)}
+    found |= {one for one in others if firsts[one] & (characters | of_texts | of_several)}
     return found | _beginnings_of_others(texts)
 
 
@@ -113,7 +116,7 @@ class _Writer:
         assert not isinstance(node, (Text, OneOf)), "these are written as they are"
         if isinstance(node, Choice):
             return "(" + " | ".join(self._written(part, follow) for part in node.parts) + ")"
-        behind = (known.behind(node.parts[place:], follow) for place in range(1, len(node.parts) + 1))
+        behind = known.behind(node.parts, follow)
         return (
             " ".join(self._written(part, then) for part, then in zip(node.parts, behind, strict=True)) or '""'
         )

@@ -80,11 +80,13 @@ class Beginnings:
             found |= self.letters(part)
         return found
 
-    def behind(self, parts: tuple[Node, ...], follow: int) -> int:
-        """What comes first of these, and of what follows them."""
+    def behind(self, parts: tuple[Node, ...], follow: int) -> list[int]:
+        """What may come behind each of these, of which the last is followed so."""
+        found = []
         for part in reversed(parts):
+            found.append(follow)
             follow = self.first(part) | (follow if self.is_nullable(part) else 0)
-        return follow
+        return found[::-1]
 
     def _continuing_parts(self, node: Sequence) -> int:
         found = 0  # of the parts so far
@@ -115,14 +117,15 @@ class Beginnings:
         return found | (firsts if self.is_nullable(node) else 0)
 
     def _settle(self, learn: Callable[[str], None]) -> None:
-        """Go through the rules until nothing is new."""
-        before = None
+        """Go through the rules until nothing is new: to and fro, since each learns of those that it refers to."""
+        before, names = None, list(self._rules)
         while before != (
             now := (dict(self._firsts), set(self._nullables), dict(self._all), dict(self.follows))
         ):
             before = now
-            for name in self._rules:
+            for name in names:
                 learn(name)
+            names.reverse()
 
     def _learn(self, name: str) -> None:
         rule = self._rules[name]
@@ -141,8 +144,8 @@ class Beginnings:
             for part in node.parts:
                 self._pass_on(part, follow)
         elif isinstance(node, Sequence):
-            for place, part in enumerate(node.parts, 1):
-                self._pass_on(part, self.behind(node.parts[place:], follow))
+            for part, then in zip(node.parts, self.behind(node.parts, follow), strict=True):
+                self._pass_on(part, then)
 
 
 def _bytes_of(node: OneOf) -> int:
