@@ -15,6 +15,7 @@ from llguidance import LLTokenizer
 from noria.structured import vetting, wire
 from noria.structured.reading import source_of
 from noria.structured.vetting import Vetting
+from support_processes import until
 
 SLOW = "start: " + " | ".join(f'"{number * 7919 % 1000003:x}{number:x}"' for number in range(60_000))
 
@@ -137,3 +138,49 @@ def test_tenants_take_turns(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(vetting, "_MAX_QUICK", 1)
     assert bench.vetting._begin_next()
     assert [bench.verdict().serial for _ in asked] == [asked[0], asked[3], asked[1], asked[2]]
+
+
+def test_what_waits_for_what_never_comes_is_refused_before_its_time_is_over(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads, writes = os.pipe()
+    waits, reached = os.pipe()
+
+    def wait_for_ever(vocabulary: LLTokenizer, source: str) -> object:
+        os.write(reached, b"x")
+        return os.read(reads, 1)
+
+    monkeypatch.setattr(vetting, "compile_grammar", wait_for_ever)
+    monkeypatch.setattr(vetting, "time", clock := Time())
+    bench.ask("choice", '["a"]')
+    while not bench.vetting._trials:
+        bench.vetting._step()
+    os.read(waits, 1)
+    (trial,) = bench.vetting._trials
+    until(lambda: vetting._is_asleep(trial.pid))
+    while not bench.line.has_news(0.0):
+        bench.vetting._step()
+        clock.now_s += 1.0
+        assert clock.now_s < vetting._WALL_LIMIT_S
+    assert bench.verdict().error == "it takes more than 2 GiB to read, or cannot be read at all"
+    for end in reads, writes, waits, reached:
+        os.close(end)
+
+
+def test_what_computes_has_all_its_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def compute_for_ever(vocabulary: LLTokenizer, source: str) -> object:
+        while True:
+            pass
+
+    monkeypatch.setattr(vetting, "CPU_LIMIT_S", 1000)
+    monkeypatch.setattr(vetting, "compile_grammar", compute_for_ever)
+    monkeypatch.setattr(vetting, "time", clock := Time())
+    bench.ask("choice", '["a"]')
+    while not bench.vetting._trials:
+        bench.vetting._step()
+    while clock.now_s < vetting._WALL_LIMIT_S:
+        assert not bench.line.has_news(0.0)
+        clock.now_s += 6.0
+        bench.vetting._step()
+    clock.now_s += 1.0
+    assert bench.verdict().error == "it could not be read within 120 s"

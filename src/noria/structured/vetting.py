@@ -26,7 +26,9 @@ from noria.structured.reading import STRUCTURAL_TAG, compile_grammar, source_of,
 
 CPU_LIMIT_S = 5  # of a processor
 _WALL_LIMIT_S = 120.0  # which it may take to get that much of one
+_ASLEEP_LIMIT_S = 10.0  # of waiting for something: reading waits for nothing but a processor
 _MEMORY_BYTES = 2 << 30
+_UNREADABLE = f"it takes more than {_MEMORY_BYTES >> 30} GiB to read, or cannot be read at all"
 _MAX_QUICK = 2  # trials at a time
 _MAX_SLOW = (
     2  # that go on at a time: others that turn out slow stand still meanwhile, and quick ones pass them
@@ -43,16 +45,19 @@ _SLOW_NICENESS = 10
 
 @dataclass(slots=True)
 class _Trial:
-    """A grammar in its process. reads: the end of the pipe that it tells its verdict by."""
+    """A grammar in its process. reads: the end of the pipe that it tells its verdict by. awake_s: when it was last seen
+    to be. given_up: why it was ended.
+    """
 
     vet: wire.Vet
     pid: int
     reads: int
     started_s: float
+    awake_s: float
     told: bytearray = field(default_factory=bytearray)
     is_slow: bool = False
     is_stopped: bool = False
-    is_late: bool = False
+    given_up: str = ""
 
     def signal(self, number: int) -> None:
         with suppress(ProcessLookupError):
@@ -134,7 +139,8 @@ class Vetting:
             os.close(reads)
             _try_out(self._vocabulary, self._special, vet, writes, self._offering)
         os.close(writes)
-        self._trials.append(_Trial(vet, pid, reads, time.monotonic()))
+        now_s = time.monotonic()
+        self._trials.append(_Trial(vet, pid, reads, started_s=now_s, awake_s=now_s))
         self._selector.register(reads, selectors.EVENT_READ)
 
     def _read(self, trial: _Trial) -> None:
@@ -144,9 +150,15 @@ class Vetting:
             self._end(trial)
 
     def _look(self, trial: _Trial) -> None:
-        passed_s = time.monotonic() - trial.started_s
+        now_s = time.monotonic()
+        passed_s = now_s - trial.started_s
+        if passed_s > _QUICK_WALL_S and not _is_asleep(trial.pid):
+            trial.awake_s = now_s
         if passed_s > _WALL_LIMIT_S:
-            trial.is_late = True
+            trial.given_up = f"it could not be read within {_WALL_LIMIT_S:g} s"
+            trial.signal(signal.SIGKILL)
+        elif now_s - trial.awake_s > _ASLEEP_LIMIT_S:  # as of a lock that a thread left which got no memory
+            trial.given_up = _UNREADABLE
             trial.signal(signal.SIGKILL)
         elif passed_s > _QUICK_WALL_S and not trial.is_slow:
             trial.is_slow = True
@@ -179,11 +191,11 @@ class Vetting:
     def _fault_of(self, trial: _Trial) -> str:
         status = os.waitpid(trial.pid, 0)[1]
         ended_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-        if trial.is_late:
-            return f"it could not be read within {_WALL_LIMIT_S:g} s"
+        if trial.given_up:
+            return trial.given_up
         if ended_by in (signal.SIGXCPU, signal.SIGKILL):
             return f"it takes more than {CPU_LIMIT_S} s of a processor to read"
-        return f"it takes more than {_MEMORY_BYTES >> 30} GiB to read, or cannot be read at all"
+        return _UNREADABLE
 
 
 def _try_out(
@@ -230,6 +242,15 @@ def _verdict(
         told = without_place(str(fault)) if vet.kind == STRUCTURAL_TAG else str(fault)
         return wire.Vetted(vet.serial, error=told), None
     return wire.Vetted(vet.serial, source, is_slow=time.process_time() > _QUICK_S), compiled
+
+
+def _is_asleep(pid: int) -> bool:
+    """Whether its first thread, which reads the grammar, neither runs nor could."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+            return file.read().rpartition(") ")[2].startswith("S")
+    except OSError:  # it has ended
+        return False
 
 
 def _data_bytes() -> int:
