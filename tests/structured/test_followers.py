@@ -19,7 +19,7 @@ from noria.structured.mask_memory import MaskMemory, open_memory
 from noria.structured.matchers import Matchers
 from noria.structured.reading import source_of
 from noria.structured.vetting import Vetting
-from support_processes import is_alive, until
+from support_processes import LIMIT_S, is_alive, until
 
 SOURCE = source_of("regex", "[ab]x*")
 OTHER = source_of("regex", "[cd]y*")
@@ -61,13 +61,14 @@ class Bench:
         for row, name in enumerate(news, 2):
             bits = rows[row * self.local.row_bytes : (row + 1) * self.local.row_bytes]
             told[name] = "".join(chr(i) for i in range(128) if bits[i // 8] >> i % 8 & 1)
-        return {name: text for name, text in told.items() if name not in filled.unknown}
+        return {name: text for name, text in told.items() if name not in filled.unknown + filled.late}
 
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     monkeypatch.setattr(vetting, "_STAYS_S", -1.0)  # whatever is read counts as having taken long
-    monkeypatch.setattr(followers, "_ANSWER_LIMIT_S", 60.0)  # a slow machine's children answer, too
+    for limit in "_PATIENCE_S", "_ANSWER_LIMIT_S":
+        monkeypatch.setattr(followers, limit, LIMIT_S)  # a slow machine's children answer, too
     # What an earlier test's model left must not be collected in a child, which has none of its threads.
     gc.collect()
     gc.freeze()
@@ -164,7 +165,8 @@ def test_a_process_that_took_much_memory_does_not_stay(bench: Bench, monkeypatch
 def test_a_process_that_does_not_answer_costs_its_own_sequences_alone(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(followers, "_ANSWER_LIMIT_S", 0.0)
+    for limit in "_PATIENCE_S", "_ANSWER_LIMIT_S":
+        monkeypatch.setattr(followers, limit, 0.0)
     bench.vet("[ab]x*")
     bench.prepare(SOURCE, {"far": ()})
     bench.prepare(OTHER, {"near": ()}, is_slow=False)
@@ -179,6 +181,45 @@ def test_a_process_that_does_not_answer_costs_its_own_sequences_alone(
     assert bench.prepare(SOURCE, {"far": tuple(b"a")}) is None
     assert compiled == [SOURCE]
     assert bench.allowed(far="", near="") == {"far": "x", "near": "y"}
+
+
+def test_a_mask_that_is_late_keeps_nobody_waiting_and_is_there_when_it_is_asked_for_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.vet("[ab]x*")
+    bench.prepare(SOURCE, {"far": (), "beside": ()})
+    bench.prepare(OTHER, {"near": ()}, is_slow=False)
+    (follower,) = bench.sequences._followers._kept.values()
+    os.kill(bench.pids[0], signal.SIGSTOP)
+    os.waitpid(bench.pids[0], os.WUNTRACED)  # it is
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(followers, "_PATIENCE_S", 0.0)
+            assert bench.allowed(far="b", near="") == {"near": "cd"}
+        # It was waited for once: a limit that would be noticed is none for who is late already.
+        assert bench.allowed(far="", near="c") == {"near": "y"}
+        assert follower.owes("far")
+    finally:
+        os.kill(bench.pids[0], signal.SIGCONT)
+    assert bench.allowed(beside="", far="") == {"beside": "ab", "far": "x"}
+    assert not follower.owes("far")
+
+
+def test_who_forgets_waits_for_no_process_that_does_not_read(bench: Bench) -> None:
+    pairs = [socket.socketpair() for _ in range(2)]
+    theirs = wire.Channel(pairs[0][1], wire.Command)
+    received = [*(ours.detach() for ours, _ in pairs), os.dup(bench.memory._file.fileno())]
+    follower = followers.Follower(received, bench.local.row_bytes)
+    for name in "a", "b":
+        follower.forget(name)
+    assert not theirs.has_news(0.0)
+    wire.Channel(pairs[0][1].dup(), wire.Command).send(wire.Prepared(1))
+    command = wire.Prepare(1, SOURCE, True, {"c": ()})
+    assert follower.prepare(command)
+    assert [theirs.receive() for _ in range(2)] == [wire.Forget(("a", "b")), command]
+    follower.end()
+    for _, end in pairs:
+        end.close()
 
 
 def test_a_forgotten_sequence_is_unknown_and_what_nobody_uses_makes_room(

@@ -80,22 +80,38 @@ def test_outputs_go_on_as_if_nothing_had_been_when_the_process_is_lost(
     llm: LLM, monkeypatch: pytest.MonkeyPatch, blow: signal.Signals
 ) -> None:
     # However slowly the next one starts here.
-    monkeypatch.setattr("noria.structured.restoring._QUICK_LIMIT_S", LIMIT_S)
+    monkeypatch.setattr("noria.structured.awaited.QUICK_LIMIT_S", LIMIT_S)
     expected = texts(llm, [params(DIGITS)])
     process = preparing(llm).process
-    patient = process.steps.has_news
-
-    def strike() -> None:
-        monkeypatch.setattr(process.steps, "has_news", lambda limit_s: patient(limit_s / 6))
-        os.kill(process._process.pid, blow)
-
-    verdict, news = submit(llm, "lost", params(DIGITS), News(20, strike))
+    strike = News(20, lambda: os.kill(process._process.pid, blow))
+    verdict, news = submit(llm, "lost", params(DIGITS), strike)
     verdict.result(LIMIT_S)
     assert news.ended.wait(LIMIT_S)
     assert news.error is None
     assert [llm.tokenizer.decode(news.tokens, True)] == expected
     assert preparing(llm).process is not process
     until(lambda: not is_alive(process._process.pid))
+
+
+def test_others_go_on_while_the_process_does_not_answer(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("noria.structured.asking._FILL_LIMIT_S", LIMIT_S)  # it is not given up
+    long = params(Grammar("regex", "[0-9]{1200}"), max_tokens=1300)
+    expected = texts(llm, [long])
+    process = preparing(llm).process
+    pid = pid_of(llm)
+    verdict, news = submit(llm, "late", long, News(20, lambda: os.kill(pid, signal.SIGSTOP)))
+    verdict.result(LIMIT_S)
+    try:
+        until(lambda: len(news.tokens) >= 20)
+        results = llm.generate(["hello"], [params(None, ignore_eos=True)], show_progress=False)
+        assert len(results[0].outputs[0].token_ids) == 200
+        assert not news.ended.is_set()
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert news.ended.wait(LIMIT_S)
+    assert news.error is None
+    assert [llm.tokenizer.decode(news.tokens, True)] == expected
+    assert preparing(llm).process is process
 
 
 def test_others_go_on_while_a_process_that_was_lost_is_replaced(

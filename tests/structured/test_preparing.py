@@ -5,20 +5,21 @@ from __future__ import annotations
 import resource
 import socket
 import threading
-from queue import SimpleQueue
-from typing import Any, ClassVar
 
 import pytest
 
 from noria.config.errors import EngineError, RequestError
-from noria.config.tokenizer import TokenizerSpec
+from noria.engine.messages import GenerateRequest
 from noria.sampling.grammar import KINDS, Grammar
+from noria.sampling.params import SamplingParams
 from noria.structured import wire
 from noria.structured.faults import GrammarFault
+from noria.structured.grammars import GrammarConstraints
 from noria.structured.matchers import Compiled
 from noria.structured.preparing import Preparing
 from noria.structured.reading import source_of
-from support_processes import until
+from support_grammar_processes import SETUP, Approving, Dying, Reading, sequence_of
+from support_processes import LIMIT_S, until
 
 
 def test_who_asks_hears_of_it_where_no_process_can_be_started() -> None:
@@ -35,50 +36,6 @@ def test_who_asks_hears_of_it_where_no_process_can_be_started() -> None:
         preparing.ask(Grammar("regex", "a"), {"a": ()}).result(timeout=10)
 
 
-class Approving:
-    """Finds every grammar good."""
-
-    def __init__(self) -> None:
-        self._asked: SimpleQueue[wire.Vet] = SimpleQueue()
-
-    def send(self, vet: wire.Vet) -> None:
-        self._asked.put(vet)
-
-    def receive(self) -> wire.Vetted:
-        vet = self._asked.get()
-        return wire.Vetted(vet.serial, vet.text)
-
-
-class Dying:
-    """A process that ends with whatever it is asked, which it tells of before."""
-
-    made: ClassVar[list[Dying]] = []
-
-    def __init__(self) -> None:
-        self.made.append(self)
-        self.asked: SimpleQueue[Any] = SimpleQueue()
-        self.control = self
-        self.vetting = Approving()
-
-    def send(self, message: Any) -> None:
-        self.asked.put(message)
-
-    def receive(self) -> wire.Prepared:
-        while not isinstance(self.asked.get(), wire.Prepare):
-            pass
-        raise EOFError
-
-    def end(self) -> None:
-        pass
-
-
-class Reading(Dying):
-    def receive(self) -> wire.Prepared:
-        while not isinstance(message := self.asked.get(), wire.Prepare):
-            pass
-        return wire.Prepared(message.serial)
-
-
 @pytest.mark.parametrize("kinds", [(Dying, Reading), (Dying, Dying)])
 def test_what_a_process_had_not_read_when_it_ended_is_read_by_the_next_one_and_by_no_third(
     monkeypatch: pytest.MonkeyPatch, kinds: tuple[type[Dying], ...]
@@ -86,7 +43,7 @@ def test_what_a_process_had_not_read_when_it_ended_is_read_by_the_next_one_and_b
     left = iter(kinds)
     monkeypatch.setattr(Dying, "made", [])
     monkeypatch.setattr("noria.structured.preparing.GrammarProcess", lambda: next(left)())
-    preparing = Preparing(lambda: wire.Setup(TokenizerSpec(tokenizer_json="{}"), 8, (0,)))
+    preparing = Preparing(lambda: SETUP)
     asked = preparing.ask(Grammar("regex", "a", "response_format"), {"a": (5,)})
     if kinds[1] is Reading:
         assert asked.result(timeout=10) is None
@@ -132,7 +89,7 @@ def hesitating(monkeypatch: pytest.MonkeyPatch) -> Hesitating:
 def test_a_grammar_that_a_tenant_asks_for_many_times_at_once_is_tried_out_once(
     hesitating: Hesitating,
 ) -> None:
-    preparing = Preparing(lambda: wire.Setup(TokenizerSpec(tokenizer_json="{}"), 8, (0,)))
+    preparing = Preparing(lambda: SETUP)
     asked = [
         preparing.ask(Grammar("regex", text), {f"{number}": ()}, tenant)
         for number, (text, tenant) in enumerate([*[("a", "x"), ("bad", "x")] * 8, ("a", "y"), ("z", "x")])
@@ -148,23 +105,63 @@ def test_a_grammar_that_a_tenant_asks_for_many_times_at_once_is_tried_out_once(
             assert future.result(timeout=10) is None
 
 
-def test_a_question_that_nobody_waits_for_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Dying, "made", [])
-    monkeypatch.setattr("noria.structured.preparing.GrammarProcess", Held)
-    preparing = Preparing(lambda: wire.Setup(TokenizerSpec(tokenizer_json="{}"), 8, (0,)))
-    unwanted, wanted = (preparing.ask(Grammar("regex", text), {text: ()}) for text in "ab")
-    until(lambda: Dying.made and Dying.made[0].asked.qsize() == 3)  # both, and the first message
-    unwanted.cancel()
-    preparing.end(Dying.made[0])
-    until(lambda: len(Dying.made) == 2 and Dying.made[1].asked.qsize() == 2)
-    assert [Dying.made[1].asked.get().__class__ for _ in range(2)] == [wire.Setup, wire.Prepare]
-    assert not wanted.done()
+class Odd(Approving):
+    def send(self, vet: wire.Vet) -> None:
+        if vet.text == "odd":
+            raise ValueError("what is this?")
+        super().send(vet)
 
 
-class Held(Dying):
+def test_what_cannot_be_asked_fails_and_others_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading = Reading()
+    reading.vetting = Odd()
+    preparing = sequence_of([lambda: reading], monkeypatch)
+    for _ in range(2):
+        odd = [preparing.ask(Grammar("regex", "odd", "text.format"), {name: ()}) for name in "ab"]
+        for one in odd:
+            with pytest.raises(EngineError, match=r"text\.format could not be asked about: ValueError"):
+                one.result(LIMIT_S)
+    assert preparing.ask(Grammar("regex", "a"), {"c": ()}).result(LIMIT_S) is None
+
+
+class Garbled(Dying):
     def receive(self) -> wire.Prepared:
-        threading.Event().wait()
+        while not isinstance(self.asked.get(), wire.Prepare):
+            pass
+        raise ValueError("what is this?")
+
+
+def test_a_process_that_cannot_be_understood_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    preparing = sequence_of([Garbled, Reading], monkeypatch)
+    assert preparing.ask(Grammar("regex", "a"), {"a": ()}).result(LIMIT_S) is None
+
+
+class Noting(Dying):
+    def receive(self) -> wire.Prepared:
+        self._has_ended = threading.Event()
+        self._has_ended.wait()
         raise EOFError
+
+
+def test_a_request_id_that_is_used_again_is_another_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Dying, "made", [])
+    monkeypatch.setattr("noria.structured.preparing.GrammarProcess", Noting)
+    constraints = GrammarConstraints(lambda: SETUP, 8, [0])
+    seen = []
+    for text in "ab":
+        params = SamplingParams(grammar=Grammar("regex", text))
+        constraints.prepare([GenerateRequest("same", (1,), params, 7)])
+        until(lambda: Dying.made)
+        while not isinstance(message := Dying.made[0].asked.get(timeout=LIMIT_S), wire.Prepare):
+            pass
+        seen.append((message.source, *message.outputs))
+        constraints.forget(["same"])
+    (first, one), (second, other) = seen
+    assert (first, second) == ("a", "b")
+    assert one != other
+    left = [Dying.made[0].asked.get(timeout=LIMIT_S)]
+    assert left == [wire.Forget((other,))]
+    constraints.shutdown()
 
 
 def test_a_channel_of_any_descriptor_tells_whether_there_is_news() -> None:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import os
 import resource
 import socket
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Sequence
 from queue import SimpleQueue
+from typing import NamedTuple
 
 from llguidance import LLMatcher, LLTokenizer
 
@@ -30,7 +31,8 @@ _MAX_KEPT = 16  # processes
 _MOST_KEPT_BYTES = 512 << 20  # that reading took, of one of them: they stay for as long as there are no more
 _MAX_SEQUENCES = 8  # of one of them, whose masks it makes one after the other: more would be waited for
 _MAX_FALLEN = 64  # grammars that are remembered
-_ANSWER_LIMIT_S = 2.0  # for the masks of a step; the engine waits a second longer
+_PATIENCE_S = 0.05  # that others' masks wait for those of a process; who is late is asked about again
+_ANSWER_LIMIT_S = 2.0  # for a mask, after which its process is given up
 _PREPARE_LIMIT_S = 30.0
 _NUM_ENDS = 2
 _NUM_SENT = 3  # descriptors: those ends, and memory
@@ -91,7 +93,7 @@ class Offering:
                 error = self._matchers.error_of(command.source, command.outputs)
                 self._control.send(wire.Prepared(command.serial, error))
             else:
-                self._matchers.forget(command.request_ids)
+                self._matchers.forget(command.names)
 
     def _fill_masks(self) -> None:
         steps = self._steps.get()
@@ -103,8 +105,20 @@ class Offering:
             os._exit(0)
 
 
+class _Asked(NamedTuple):
+    """A question under way. row: of the shared memory, where its mask goes."""
+
+    name: str
+    row: int
+
+
+class _Answer(NamedTuple):
+    filled: wire.Filled
+    mask: bytes
+
+
 class Follower:
-    """Such a process, as the grammar process knows it. request_ids: of the sequences that it follows.
+    """Such a process, as the grammar process knows it. names: of the sequences that it follows.
 
     is_gone: it has ended, or has been ended. has_fallen: it has ended by itself.
     """
@@ -114,20 +128,23 @@ class Follower:
         control, steps = (socket.socket(fileno=end) for end in received[:_NUM_ENDS])
         self._memory = MaskMemory(io.FileIO(received[_NUM_ENDS], "r+"), row_bytes)
         self._row_bytes = row_bytes
-        self._num_asked = self._num_answered = 0
-        for end in (control, steps):
-            end.settimeout(_PREPARE_LIMIT_S)  # a full buffer is as bad as no answer
+        self._asked: deque[_Asked] = deque()  # in the order in which they are answered
+        self._heard_s = 0.0  # when it last answered, or was asked after it had answered all
+        control.settimeout(_PREPARE_LIMIT_S)  # a full buffer is as bad as no answer
+        steps.settimeout(_ANSWER_LIMIT_S)
         self._control = wire.Channel(control, wire.Prepared)
         self._steps = wire.Channel(steps, wire.Filled)
-        self._sending = threading.Lock()  # guards what is sent on control
-        self.request_ids: set[str] = set()
+        self._forgotten: deque[str] = deque()  # of which it has not been told yet
+        self.names: set[str] = set()
         self.is_gone = self.has_fallen = False
 
     def prepare(self, command: wire.Prepare) -> bool:
         """Whether it follows these sequences now; False: it is gone. Raises GrammarFault. On one thread at a time."""
         try:
-            with self._sending:
-                self._control.send(command)
+            forgotten = tuple(self._forgotten.popleft() for _ in range(len(self._forgotten)))
+            if forgotten:
+                self._control.send(wire.Forget(forgotten))
+            self._control.send(command)
             if not self._control.has_news(_PREPARE_LIMIT_S):
                 self.end()
                 return False
@@ -137,48 +154,57 @@ class Follower:
             return False
         if prepared.error is not None:
             raise GrammarFault(prepared.error)
-        self.request_ids.update(command.outputs)
+        self.names.update(command.outputs)
         return True
 
-    def forget(self, request_id: str) -> None:
-        self.request_ids.discard(request_id)
-        with suppress(OSError), self._sending:
-            self._control.send(wire.Forget((request_id,)))
+    def forget(self, name: str) -> None:
+        """From any thread, which waits for nothing: it is told of it before it is to prepare others."""
+        self.names.discard(name)
+        self._forgotten.append(name)
 
-    def ask(self, request_id: str, tokens: tuple[int, ...]) -> bool:
-        """Whether there will be an answer."""
-        if self.is_gone:
-            return False
+    def owes(self, name: str) -> bool:
+        """Whether there is a mask to come."""
+        return any(one.name == name for one in self._asked)
+
+    def ask(self, name: str, tokens: tuple[int, ...]) -> None:
+        """For a mask that `answers` will bring, unless it is gone by then."""
+        if self.is_gone or self.owes(name):
+            return
+        if not self._asked:
+            self._heard_s = time.monotonic()
+        used = {one.row for one in self._asked}
+        asked = _Asked(name, next(row for row in itertools.count() if row not in used))
         try:
-            self._memory.grow(self._num_asked + 1)
-            self._steps.send(wire.Fill(self._num_asked, {request_id: tokens}))
+            self._memory.grow(asked.row + 1)
+            self._steps.send(wire.Fill(asked.row, {name: tokens}))
         except OSError as error:
             self._fall(error)
-        self._num_asked += 1
-        return not self.is_gone
+        self._asked.append(asked)
 
-    def answer(self, end_s: float) -> tuple[wire.Filled, bytes] | None:
-        """To the next question: with the mask. None: it is gone, or has been ended, since there was none by then."""
+    def answers(self, end_s: float) -> Iterator[tuple[str, _Answer]]:
+        """By name, those that come by then. It is ended when it has not answered for too long."""
         try:
-            if self._steps.has_news(max(0.0, end_s - time.monotonic())):
+            while self._asked and not self.is_gone and self._has_news(end_s):
                 filled: wire.Filled = self._steps.receive()
-                return filled, self._next_mask()
+                self._heard_s = time.monotonic()
+                asked = self._asked.popleft()
+                yield asked.name, _Answer(filled, self._mask(asked.row))
         except (EOFError, OSError) as error:
             self._fall(error)
-        self.end()
-        return None
+
+    def _has_news(self, end_s: float) -> bool:
+        """By then; it is ended when there has been none for too long."""
+        has_news = self._steps.has_news(max(0.0, end_s - time.monotonic()))
+        if not has_news and time.monotonic() - self._heard_s > _ANSWER_LIMIT_S:
+            self.end()
+        return has_news
+
+    def _mask(self, row: int) -> bytes:
+        return self._memory.rows(row + 1)[row * self._row_bytes : (row + 1) * self._row_bytes]
 
     def _fall(self, error: Exception) -> None:
         self.has_fallen |= not self.is_gone and not isinstance(error, TimeoutError)
         self.end()
-
-    def _next_mask(self) -> bytes:
-        start = self._num_answered * self._row_bytes
-        self._num_answered += 1
-        mask = self._memory.rows(self._num_answered)[start : start + self._row_bytes]
-        if self._num_answered == self._num_asked:
-            self._num_asked = self._num_answered = 0
-        return mask
 
     def end(self) -> None:
         self.is_gone = True
@@ -214,7 +240,7 @@ class Followers:
         if follower is None or follower.is_gone:
             return None
         self._kept[key] = follower  # the last one used
-        has_room = len(follower.request_ids) + num_sequences <= _MAX_SEQUENCES
+        has_room = len(follower.names) + num_sequences <= _MAX_SEQUENCES
         return follower if has_room else None
 
     def _keep(self, key: bytes, follower: Follower) -> None:
@@ -240,13 +266,13 @@ class Followers:
         """The newest is not used yet: where all others are, it goes."""
         if len(self._kept) <= _MAX_KEPT:
             return
-        unused = next(key for key, one in self._kept.items() if one.is_gone or not one.request_ids)
+        unused = next(key for key, one in self._kept.items() if one.is_gone or not one.names)
         self._kept.pop(unused).end()
 
 
 class Sequences:
     """All that the grammar process follows, by itself or by others. `prepare` on any thread, but one at a time where
-    the grammar is slow; `fill` on one.
+    the grammar is slow; `fill` on one; `forget` on any, which waits for nothing.
     """
 
     def __init__(self, matchers: Matchers, followers: Followers) -> None:
@@ -266,38 +292,37 @@ class Sequences:
             return str(fault)
         return self._matchers.error_of(command.source, command.outputs)
 
-    def forget(self, request_ids: Sequence[str]) -> None:
-        for request_id in request_ids:
-            if (follower := self._theirs.pop(request_id, None)) is not None:
-                follower.forget(request_id)
-        self._matchers.forget(request_ids)
+    def forget(self, names: Sequence[str]) -> None:
+        for name in names:
+            if (follower := self._theirs.pop(name, None)) is not None:
+                follower.forget(name)
+        self._matchers.forget(names)
 
     def fill(self, asked: wire.Fill, memory: MaskMemory) -> wire.Filled:
         """As Matchers.fill, which knows nothing of those that others follow."""
-        asked_of = self._ask_others(asked.news) if self._theirs else {}
+        theirs = {name: one for name in asked.news if (one := self._theirs.get(name)) is not None}
+        if not theirs:
+            return self._matchers.fill(asked, memory)
+        newly_asked = {one for name, one in theirs.items() if not one.owes(name)}
+        for name, follower in theirs.items():
+            follower.ask(name, asked.news[name])
         filled = self._matchers.fill(asked, memory)
-        if not asked_of:
-            return filled
-        errors, unknown = dict(filled.errors), set(filled.unknown)
+        now_s = time.monotonic()
+        answers: dict[str, _Answer] = {}
+        for follower in dict.fromkeys(theirs.values()):
+            # One that was late before keeps nobody waiting again.
+            answers |= follower.answers(now_s + _PATIENCE_S if follower in newly_asked else now_s)
+        late = tuple(name for name, one in theirs.items() if name not in answers and not one.is_gone)
+        errors, unknown = dict(filled.errors), set(filled.unknown).difference(late)
         row_bytes = self._matchers.row_bytes
         rows = memory.rows(asked.first_row + len(asked.news))
-        end_s = time.monotonic() + _ANSWER_LIMIT_S
-        for row, request_id in enumerate(asked.news, asked.first_row):
-            follower = asked_of.get(request_id)
-            answer = follower.answer(end_s) if follower is not None else None
-            if answer is not None and not answer[0].unknown:
-                errors |= answer[0].errors
-                rows[row * row_bytes : (row + 1) * row_bytes] = answer[1]
-                unknown.discard(request_id)
-        return wire.Filled(errors, tuple(unknown))
-
-    def _ask_others(self, news: Mapping[str, tuple[int, ...]]) -> Mapping[str, Follower]:
-        found = ((request_id, self._theirs.get(request_id)) for request_id in news)
-        return {
-            request_id: follower
-            for request_id, follower in found
-            if follower is not None and follower.ask(request_id, news[request_id])
-        }
+        for row, name in enumerate(asked.news, asked.first_row):
+            answer = answers.get(name) if name in theirs else None
+            if answer is not None and not answer.filled.unknown:
+                errors |= answer.filled.errors
+                rows[row * row_bytes : (row + 1) * row_bytes] = answer.mask
+                unknown.discard(name)
+        return wire.Filled(errors, tuple(unknown), late)
 
 
 def _digest(source: str) -> bytes:

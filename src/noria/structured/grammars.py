@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
@@ -30,7 +31,7 @@ class GrammarConstraints:
     """Satisfies noria.structured.api.Constraints for requests with a grammar.
 
     A process that ends or does not answer is replaced, and told again of the sequences that are asked about. They sit
-    out the steps until then; no step waits for them.
+    out the steps until then, and those of an answer that is late until it comes; no step waits for them.
 
     setup: makes what the process has to know first; called on another thread, when a grammar is first met.
     eos_token_ids: those that end an output.
@@ -46,71 +47,88 @@ class GrammarConstraints:
         self._no_bits = np.empty((0, self._num_words), dtype=np.uint32)
         self._eos_token_ids = tuple(i for i in eos_token_ids if 0 <= i < vocab_size)
         self._ending_ids = frozenset(self._eos_token_ids)
-        self._sequences: dict[str, Followed] = {}  # added to on any thread, changed on the engine's
+        self._numbers = itertools.count()
+        self._sequences: dict[
+            str, Followed
+        ] = {}  # by request id; added to on any thread, changed on the engine's
 
     def prepare(self, requests: Sequence[EngineRequest]) -> Future[None]:
         if not self._eos_token_ids:
             return _refused(requests)
-        groups: dict[Grammar, list[str]] = {}
+        groups: dict[Grammar, list[str]] = {}  # names
         for request in requests:
             grammar, params = grammar_of(request), request.params
             if grammar is not None and isinstance(params, SamplingParams):
-                self._sequences[request.request_id] = Followed(grammar, params)
-                groups.setdefault(grammar, []).append(request.request_id)
+                followed = Followed(str(next(self._numbers)), grammar, params)
+                self._sequences[request.request_id] = followed
+                groups.setdefault(grammar, []).append(followed.name)
         asked = [
-            self._preparing.ask(grammar, dict.fromkeys(request_ids, ()), requests[0].tenant.name)
-            for grammar, request_ids in groups.items()
+            self._preparing.ask(grammar, dict.fromkeys(names, ()), requests[0].tenant.name)
+            for grammar, names in groups.items()
         ]
         return all_of(asked)
 
     def masks_for(self, plan: StepPlan) -> Masks | None:
         sampling = [work.request_id for work in plan.work if work.samples]
-        asked = [request_id for request_id in sampling if request_id in self._sequences]
+        asked = {one: sequence for one in sampling if (sequence := self._sequences.get(one)) is not None}
         if not asked:
             return None
-        unready, failures = self._restoring.look(asked)
-        if len(unready) == len(plan.work):
-            self._restoring.wait(_PAUSE_S)
-            unready, failures = self._restoring.look(asked)
-        left = {one: self._sequences[one] for one in asked if one not in unready and one not in failures}
-        answer = self._asking.answer(left) or Answer()
-        lost = {one: sequence for one, sequence in left.items() if one not in answer.known}
-        failures |= self._restoring.begin(lost)
-        unready |= lost.keys() - failures.keys()
-        return self._masks([one for one in left if one not in lost], answer, failures, unready)
+        found = self._find(asked.values())
+        if len(found.late) == len(plan.work):
+            if not self._asking.wait(_PAUSE_S):
+                self._restoring.wait(_PAUSE_S)
+            found = self._find(asked.values())
+        return self._masks(asked, found)
 
     def accept(self, result: StepResult) -> None:
-        going_on: dict[str, Followed] = {}
+        going_on: list[Followed] = []
         for sampled in result.sampled:
             sequence = self._sequences.get(sampled.request_id)
             if sequence is not None:
                 sequence.outputs += sampled.token_ids
-                going_on[sampled.request_id] = sequence
+                going_on.append(sequence)
         if going_on:
             self._asking.ask_ahead(going_on)
 
     def forget(self, request_ids: Sequence[str]) -> None:
-        known = [one for one in request_ids if self._sequences.pop(one, None) is not None]
+        known = [one.name for name in request_ids if (one := self._sequences.pop(name, None)) is not None]
         self._restoring.forget(known)
         self._preparing.forget(known)
 
     def shutdown(self) -> None:
         self._preparing.close()
 
-    def _masks(
-        self, request_ids: Sequence[str], answer: Answer, failures: dict[str, str], unready: set[str]
-    ) -> Masks:
+    def _find(self, sequences: Collection[Followed]) -> Answer:
+        """Of each: its row, why it never has one again, or that it is late, since no process knows it at the moment or
+        the one that does has not answered yet.
+        """
+        unready, failures = self._restoring.look([one.name for one in sequences])
+        left = [one for one in sequences if one.name not in unready and one.name not in failures]
+        answer = self._asking.answer(left) or Answer()
+        for one in left:
+            if (error := answer.errors.get(one.name)) is not None:
+                failures[one.name] = f"{one.grammar.field} cannot be followed any further: {error}"
+        lost = [one for one in left if one.name not in answer.known]
+        failures |= self._restoring.begin(lost)
+        unready.update(one.name for one in lost if one.name not in failures)
+        return Answer(answer.rows, failures, answer.late | unready)
+
+    def _masks(self, asked: Mapping[str, Followed], found: Answer) -> Masks:
+        """asked: by request id."""
         rows: dict[str, int] = {}
-        for request_id in request_ids:
-            sequence, error = self._sequences[request_id], answer.errors.get(request_id)
-            sequence.num_lost = 0
-            if error is None:
-                rows[request_id] = answer.rows[request_id]
+        failures: dict[str, str] = {}
+        unready: set[str] = set()
+        for request_id, sequence in asked.items():
+            if sequence.name in found.late:
+                unready.add(request_id)
+            elif (error := found.errors.get(sequence.name)) is not None:
+                failures[request_id] = error
             else:
-                failures[request_id] = f"{sequence.grammar.field} cannot be followed any further: {error}"
+                rows[request_id] = found.rows[sequence.name]
+                sequence.num_lost = 0
         bits = self._asking.bits(1 + max(rows.values())) if rows else self._no_bits
         for request_id, row in rows.items():
-            _withhold(bits[row], self._withheld(self._sequences[request_id]))
+            _withhold(bits[row], self._withheld(asked[request_id]))
         return Masks(bits, rows, failures, dict.fromkeys(rows, self._ending_ids), frozenset(unready))
 
     def _withheld(self, sequence: Followed) -> Sequence[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 import subprocess
 import sys
 
@@ -12,6 +13,10 @@ from noria.structured.mask_memory import open_memory
 
 # Its arithmetic is small, and the model's threads have the processors.
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+_STEPS_LIMIT_S = 1.0  # for what has begun to be sent or received there: the engine's thread does it
+# For what fills the buffer while it starts, or does not read any more: seconds and microseconds.
+_SENDING_LIMIT = struct.pack("ll", 60, 0)
 
 
 class GrammarProcess:
@@ -34,6 +39,9 @@ class GrammarProcess:
         for _, theirs in pairs:
             theirs.close()
         (control, _), (steps, _), (vetting, _) = pairs
+        steps.settimeout(_STEPS_LIMIT_S)
+        for end in control, vetting:  # whose receiving waits for ever
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SENDING_LIMIT)
         self.control = wire.Channel(control, wire.Prepared)
         self.steps = wire.Channel(steps, wire.Filled)
         self.vetting = wire.Channel(vetting, wire.Vetted)

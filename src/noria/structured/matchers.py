@@ -65,7 +65,7 @@ class Compiled:
 
 
 class Matchers:
-    """One for each request. Any thread adds and forgets; one fills. max_threads: that make masks at a time."""
+    """One for each sequence. Any thread adds and forgets; one fills. max_threads: that make masks at a time."""
 
     def __init__(self, vocabulary: LLTokenizer, max_threads: int = _MAX_THREADS) -> None:
         self.compiled = Compiled(vocabulary)
@@ -76,13 +76,13 @@ class Matchers:
         self._executor = LLExecutor(num_threads=num_threads) if num_threads > 1 else None
 
     def add(self, source: str, outputs: Mapping[str, Sequence[int]]) -> None:
-        """Sequences of a grammar. source: from `reading.source_of`. outputs: request id -> its tokens so far.
+        """Sequences of a grammar. source: from `reading.source_of`. outputs: name -> its tokens so far.
 
         Raises GrammarFault.
         """
-        made = {request_id: self.compiled.find(source) for request_id in outputs}
-        for request_id, matcher in made.items():
-            if outputs[request_id] and not matcher.consume_tokens(list(outputs[request_id])):
+        made = {name: self.compiled.find(source) for name in outputs}
+        for name, matcher in made.items():
+            if outputs[name] and not matcher.consume_tokens(list(outputs[name])):
                 raise GrammarFault(f"the output so far does not follow it: {fault_of(matcher)}")
         self._matchers.update(made)
 
@@ -94,34 +94,34 @@ class Matchers:
             return str(fault)
         return None
 
-    def forget(self, request_ids: Sequence[str]) -> None:
-        for request_id in request_ids:
-            self._matchers.pop(request_id, None)
+    def forget(self, names: Sequence[str]) -> None:
+        for name in names:
+            self._matchers.pop(name, None)
 
     def fill(self, asked: Fill, memory: MaskMemory) -> Filled:
         """Follow the new tokens of some sequences, and fill their rows of memory."""
         errors: dict[str, str] = {}
         unknown: list[str] = []
         going_on: list[tuple[LLMatcher, int]] = []
-        ids = list(asked.news)
-        for row, (request_id, tokens) in enumerate(asked.news.items()):
-            matcher = self._matchers.get(request_id)
+        names = list(asked.news)
+        for row, (name, tokens) in enumerate(asked.news.items()):
+            matcher = self._matchers.get(name)
             if matcher is None:
-                unknown.append(request_id)
+                unknown.append(name)
             elif tokens and not matcher.consume_tokens(list(tokens)):
-                errors[request_id] = fault_of(matcher)
+                errors[name] = fault_of(matcher)
             else:
                 going_on.append((matcher, row))
         if going_on:
-            mapped = memory.rows(asked.first_row + len(ids))
+            mapped = memory.rows(asked.first_row + len(names))
             start = ctypes.addressof(ctypes.c_char.from_buffer(mapped, asked.first_row * self.row_bytes))
             errors |= {
-                ids[row]: f"a token of it takes more than {_MASK_LIMIT_S:g} s to decide"
-                for row in self._compute(going_on, start, len(ids))
+                names[row]: f"a token of it takes more than {_MASK_LIMIT_S:g} s to decide"
+                for row in self._compute(going_on, start, len(names))
             }
         for matcher, row in going_on:
             if matcher.is_error():
-                errors[ids[row]] = fault_of(matcher)
+                errors[names[row]] = fault_of(matcher)
         return Filled(errors, tuple(unknown))
 
     def _compute(self, asked: list[tuple[LLMatcher, int]], start: int, num_rows: int) -> list[int]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
+import queue
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -15,6 +18,7 @@ from queue import SimpleQueue
 from noria.config.errors import EngineError, NoriaError, RequestError
 from noria.sampling.grammar import Grammar, Prologue
 from noria.structured import wire
+from noria.structured.awaited import Awaited
 from noria.structured.helper import GrammarProcess
 
 log = logging.getLogger(__name__)
@@ -84,6 +88,7 @@ class Preparing:
         self._serials = itertools.count(1)
         self._vetted = _Vetted()
         self._trials: dict[tuple[_Key, str], list[int]] = {}  # serials of a tenant that one verdict is for
+        self._awaited = Awaited()  # of the process
         self._outbox: SimpleQueue[int | wire.Forget | None] = SimpleQueue()  # serials of questions among them
 
     @property
@@ -92,13 +97,12 @@ class Preparing:
         return self._process
 
     def ask(self, grammar: Grammar, outputs: Mapping[str, Sequence[int]], tenant: str = "") -> Future[None]:
-        """Have sequences of a grammar made ready. outputs: request id -> its output so far.
+        """Have sequences of a grammar made ready. outputs: name -> its output so far.
 
         One that is not known yet is tried out first, apart from those that are followed, and once for all of a tenant's
         who ask. A process may end by the fault of another's grammar, so what it had not read goes to the next one,
         once. The future raises RequestError for a grammar that cannot be followed, or that neither survived,
-        EngineError after `close`, and where no process can be started. It may be cancelled, which keeps it from the
-        next one.
+        EngineError after `close`, where no process can be started, and where it is not answered in time.
         """
         future: Future[None] = Future()
         serial = next(self._serials)
@@ -106,7 +110,7 @@ class Preparing:
             if self._is_closed:
                 future.set_exception(EngineError("the engine is shut down"))
                 return future
-            told = {request_id: tuple(tokens) for request_id, tokens in outputs.items()}
+            told = {name: tuple(tokens) for name, tokens in outputs.items()}
             self._asked[serial] = _Question(serial, grammar, told, tenant, future)
             if self._sender is None:
                 self._sender = threading.Thread(target=self._send_all, name="noria-grammars", daemon=True)
@@ -120,9 +124,9 @@ class Preparing:
             vetted = self._vetted.find(_key_of(grammar))
         return vetted is None or vetted.is_slow
 
-    def forget(self, request_ids: Sequence[str]) -> None:
-        if request_ids and self._process is not None:
-            self._outbox.put(wire.Forget(tuple(request_ids)))
+    def forget(self, names: Sequence[str]) -> None:
+        if names and self._process is not None:
+            self._outbox.put(wire.Forget(tuple(names)))
 
     def end(self, process: GrammarProcess) -> None:
         """Of one that is gone or does not answer; the next question starts another."""
@@ -139,14 +143,62 @@ class Preparing:
             self.end(self._process)
 
     def _send_all(self) -> None:
-        while (item := self._outbox.get()) is not None:
-            with suppress(OSError):  # it ended, which the threads that receive will see
-                if not isinstance(item, wire.Forget):
-                    self._send_question(item)
-                elif (
-                    process := self._process
-                ) is not None:  # one that is gone knows no more what it was to forget
-                    process.control.send(item)
+        """Until it is closed; in between, gives up what is not answered in time."""
+        while True:
+            with self._lock:
+                due_s = self._awaited.due_s
+            left_s = None if due_s == math.inf else max(0.0, due_s - time.monotonic())
+            with suppress(queue.Empty):
+                item = self._outbox.get(timeout=left_s)
+                if item is None:
+                    return
+                self._send(item)
+            self._give_up_late()
+
+    def _send(self, item: int | wire.Forget) -> None:
+        process = self._process
+        try:
+            if not isinstance(item, wire.Forget):
+                self._send_question(item)
+            elif process is not None:  # one that is gone knows no more what it was to forget
+                process.control.send(item)
+        except BlockingIOError:  # it has not read for too long
+            if (process := self._process) is not None:
+                self.end(process)
+        except OSError:
+            pass  # it ended, which the threads that receive will see
+        except Exception as error:  # whatever it is: whoever waits hears of it, and others are asked about
+            log.exception("the grammar process cannot be asked")
+            if not isinstance(item, wire.Forget):
+                self._fail_alike(item, error)
+
+    def _fail_alike(self, serial: int, error: Exception) -> None:
+        """A question, and all that wait for the same verdict."""
+        with self._lock:
+            question = self._asked.get(serial)
+            if question is None:
+                return
+            alike = self._trials.pop((_key_of(question.grammar), question.tenant), [serial])
+            self._awaited.hear_verdict(len(self._trials))
+        field = question.grammar.field
+        for one in alike:
+            self._fail(one, EngineError(f"{field} could not be asked about: {type(error).__name__}"))
+
+    def _give_up_late(self) -> None:
+        """And with it the process, which cannot be stopped from working on it otherwise."""
+        now_s = time.monotonic()
+        with self._lock:
+            process, awaited = self._process, self._awaited
+            if process is None or awaited.due_s > now_s:
+                return
+            late = awaited.late(now_s)
+            question = None if late is None else self._asked.pop(late, None)
+        log.error("the grammar process does not answer and is ended")
+        self._lose(process, question)
+        if question is not None:
+            field = question.grammar.field
+            text = f"{field} could not be made ready: what reads grammars did not answer in time"
+            question.future.set_exception(EngineError(text))
 
     def _send_question(self, serial: int) -> None:
         question = self._sendable(serial)
@@ -163,8 +215,11 @@ class Preparing:
                 return
             if vetted is None:
                 alike.append(serial)
+                if alike[0] == serial:
+                    self._awaited.await_verdict()
             else:
                 question.sent_to = process
+                self._awaited.add(serial, vetted.is_slow)
         if vetted is None:
             if alike[0] == serial:
                 process.vetting.send(wire.Vet(serial, *key, question.tenant))
@@ -191,41 +246,47 @@ class Preparing:
     def _fail(self, serial: int, error: NoriaError) -> None:
         with self._lock:
             question = self._asked.pop(serial, None)
+            self._awaited.drop(serial)
         if question is not None:
-            _tell(question.future, error)
+            question.future.set_exception(error)
 
     def _start(self) -> GrammarProcess:
         setup = self._setup()
         self._process = process = GrammarProcess()
-        for receive in self._receive_all, self._receive_verdicts:
-            threading.Thread(target=receive, args=(process,), name="noria-grammars-in", daemon=True).start()
+        for take in self._take_prepared, self._take_verdict:
+            arguments = (process, take)
+            threading.Thread(
+                target=self._receive, args=arguments, name="noria-grammars-in", daemon=True
+            ).start()
         with suppress(OSError):
             process.control.send(setup)
         return process
 
-    def _receive_all(self, process: GrammarProcess) -> None:
+    def _receive(self, process: GrammarProcess, take: Callable[[GrammarProcess], None]) -> None:
+        """take: what it says next; raises EOFError when it is gone."""
         try:
             while True:
-                prepared = process.control.receive()
-                process.has_answered = True
-                self._settle(prepared)
+                take(process)
         except EOFError:
-            self._lose(process)
+            pass
+        except Exception:  # whatever it is: nobody would hear of this process again
+            log.exception("the grammar process cannot be understood and is ended")
+        self._lose(process)
 
-    def _receive_verdicts(self, process: GrammarProcess) -> None:
-        try:
-            while True:
-                self._take_verdict(process, process.vetting.receive())
-        except EOFError:
-            self._lose(process)
+    def _take_prepared(self, process: GrammarProcess) -> None:
+        prepared: wire.Prepared = process.control.receive()
+        process.has_answered = True
+        self._settle(prepared)
 
-    def _take_verdict(self, process: GrammarProcess, vetted: wire.Vetted) -> None:
+    def _take_verdict(self, process: GrammarProcess) -> None:
+        vetted: wire.Vetted = process.vetting.receive()
         with self._lock:
             question = self._asked.get(vetted.serial)
             if question is None or question.to is not process:  # the next one has been asked
                 return
             key = _key_of(question.grammar)
             alike = self._trials.pop((key, question.tenant), [])
+            self._awaited.hear_verdict(len(self._trials))
             if vetted.error is None:
                 self._vetted.keep(key, vetted)
         for serial in alike:
@@ -237,41 +298,36 @@ class Preparing:
     def _settle(self, prepared: wire.Prepared) -> None:
         with self._lock:
             question = self._asked.pop(prepared.serial, None)
+            self._awaited.drop(prepared.serial)
         if question is None:  # it came just before its process was given up
             return
         if prepared.error is None:
-            _tell(question.future, None)
+            question.future.set_result(None)
         else:
             field = question.grammar.field
-            _tell(question.future, RequestError(f"{field} cannot be followed: {prepared.error}", field))
+            text = f"{field} cannot be followed: {prepared.error}"
+            question.future.set_exception(RequestError(text, field))
 
-    def _lose(self, process: GrammarProcess) -> None:
+    def _lose(self, process: GrammarProcess, blamed: _Question | None = None) -> None:
+        """blamed: what ended it, if that is known; nothing else is suspected of it then."""
         with self._lock:
             if self._process is not process:
                 return
             self._process = None
             self._trials.clear()
+            self._awaited = Awaited()
             is_closed = self._is_closed
             lost = [one for one in self._asked.values() if one.to is process or is_closed]
-            given_up = [one for one in lost if is_closed or one.is_again or one.future.cancelled()]
+            given_up = [one for one in lost if is_closed or (one.is_again and blamed is None)]
             for one in given_up:
                 del self._asked[one.serial]
             for one in lost:
                 if one not in given_up:
-                    one.to, one.is_again = None, True
+                    one.to, one.is_again = None, one.is_again or blamed is None
                     self._outbox.put(one.serial)
         process.end()
         for one in given_up:
-            _tell(one.future, _loss(one.grammar, is_closed, is_alone=len(lost) == 1))
-
-
-def _tell(future: Future[None], error: NoriaError | None) -> None:
-    if not future.set_running_or_notify_cancel():
-        return
-    if error is None:
-        future.set_result(None)
-    else:
-        future.set_exception(error)
+            one.future.set_exception(_loss(one.grammar, is_closed, is_alone=len(lost) == 1))
 
 
 def _loss(grammar: Grammar, is_closed: bool, is_alone: bool) -> NoriaError:

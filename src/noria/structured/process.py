@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import io
+import logging
 import os
 import socket
 import sys
@@ -25,7 +26,8 @@ from noria.structured.vetting import Vetting
 from noria.structured.vocabulary import build_vocabulary, special_texts
 from noria.tokenize.tokenizer import build_tokenizer
 
-_NUM_THREADS = 3
+log = logging.getLogger(__name__)
+
 _BROKEN = 2  # exit status
 _QUICK_NICENESS, _SLOW_NICENESS = 3, 10
 
@@ -39,7 +41,7 @@ class Preparer:
         self._sending = threading.Lock()
         self._quick: SimpleQueue[wire.Prepare] = SimpleQueue()
         self._slow: SimpleQueue[wire.Prepare] = SimpleQueue()
-        for _ in range(_NUM_THREADS):
+        for _ in range(wire.NUM_QUICK):
             self._start(self._quick, _QUICK_NICENESS)
         self._start(self._slow, _SLOW_NICENESS)
 
@@ -54,9 +56,17 @@ class Preparer:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
         while True:
             command = commands.get()
-            error = self._sequences.prepare(command)
+            error = self._error_of(command)
             with self._sending:
                 self._channel.send(wire.Prepared(command.serial, error))
+
+    def _error_of(self, command: wire.Prepare) -> str | None:
+        """What is wrong with the grammar, or with this process: whoever waits hears of it, and the thread goes on."""
+        try:
+            return self._sequences.prepare(command)
+        except BaseException as error:  # a panic is no Exception
+            log.exception("a grammar could not be made ready")
+            return f"it could not be made ready: {type(error).__name__}"
 
 
 def _fill_masks(sequences: Sequences, channel: wire.Channel, memory: MaskMemory) -> None:
@@ -89,7 +99,7 @@ def serve(control: wire.Channel, steps: wire.Channel, sequences: Sequences, memo
         if isinstance(command, wire.Prepare):
             preparer.add(command)
         else:
-            sequences.forget(command.request_ids)
+            sequences.forget(command.names)
 
 
 def main(arguments: list[str]) -> None:

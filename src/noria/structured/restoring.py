@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import threading
-import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -15,32 +13,26 @@ from noria.structured.asking import Followed
 from noria.structured.preparing import Preparing
 
 _MAX_LOSSES = 3  # of a sequence, one after the other, without a token in between
-# For one sequence, the start of a process included: that of a grammar that is read at once, and of any other.
-_QUICK_LIMIT_S = 30.0
-_SLOW_LIMIT_S = 120.0
 
 
 @dataclass(slots=True, eq=False)
 class _Lost:
-    """A sequence, from when it was found lost. asked: from when it has its turn, at begun_s, on."""
+    """A sequence, from when it was found lost. asked: from when it has its turn on."""
 
-    request_id: str
     sequence: Followed
-    limit_s: float
-    begun_s: float = 0.0
     asked: Future[None] | None = None
     is_wanted: bool = True
 
-    @property
-    def is_late(self) -> bool:
-        return self.asked is not None and time.monotonic() - self.begun_s > self.limit_s
-
 
 class _Lane:
-    """Asks about one sequence after the other: one that no process survives fails alone."""
+    """Asks about one sequence after the other: one that no process survives fails alone.
 
-    def __init__(self, preparing: Preparing) -> None:
+    note_end: told of each whose turn has ended, on whatever thread hears of it.
+    """
+
+    def __init__(self, preparing: Preparing, note_end: Callable[[], None]) -> None:
         self._preparing = preparing
+        self._note_end = note_end
         self._lock = threading.Lock()  # guards what follows: turns end on whatever thread hears of it
         self._waiting: deque[_Lost] = deque()
         self._current: _Lost | None = None
@@ -58,9 +50,8 @@ class _Lane:
             wanted = (one for one in iter(self._take, None) if one.is_wanted)
             self._current = lost = next(wanted, None)
         if lost is not None:
-            lost.begun_s = time.monotonic()
-            outputs = {lost.request_id: lost.sequence.outputs}
-            lost.asked = self._preparing.ask(lost.sequence.grammar, outputs)
+            sequence = lost.sequence
+            lost.asked = self._preparing.ask(sequence.grammar, {sequence.name: sequence.outputs})
             lost.asked.add_done_callback(lambda _: self._end(lost))
 
     def _take(self) -> _Lost | None:
@@ -68,74 +59,65 @@ class _Lane:
 
     def _end(self, lost: _Lost) -> None:
         if not lost.is_wanted:  # its process may have learnt of it after it was told to forget it
-            self._preparing.forget((lost.request_id,))
+            self._preparing.forget((lost.sequence.name,))
+        self._note_end()
         self._go_on_after(lost)
 
 
 class Restoring:
-    """On the engine's thread, but for `forget`. What takes long to read keeps only its like waiting."""
+    """On the engine's thread, but for `forget`. What takes long to read keeps only its like waiting, and what is never
+    read is given up by `Preparing`, whether its request is planned meanwhile or not.
+    """
 
     def __init__(self, preparing: Preparing) -> None:
         self._preparing = preparing
-        self._quick, self._slow = _Lane(preparing), _Lane(preparing)
-        self._lost: dict[str, _Lost] = {}
+        self._has_news = threading.Event()  # a turn has ended since the last look
+        self._quick, self._slow = (_Lane(preparing, self._has_news.set) for _ in range(2))
+        self._lost: dict[str, _Lost] = {}  # by name
 
-    def begin(self, sequences: Mapping[str, Followed]) -> dict[str, str]:
-        """Of sequences that no process knows any more. Returns, by request id, why some are given up."""
+    def begin(self, sequences: Iterable[Followed]) -> dict[str, str]:
+        """Of sequences that no process knows any more. Returns, by name, why some are given up."""
         given_up: dict[str, str] = {}
-        for request_id, sequence in sequences.items():
+        for sequence in sequences:
             sequence.num_lost += 1
             if sequence.num_lost > _MAX_LOSSES:
-                given_up[request_id] = "what reads grammars ended again and again"
+                given_up[sequence.name] = "what reads grammars ended again and again"
                 continue
-            is_slow = self._preparing.is_slow(sequence.grammar)
-            limit_s = _SLOW_LIMIT_S if is_slow else _QUICK_LIMIT_S
-            self._lost[request_id] = lost = _Lost(request_id, sequence, limit_s)
-            (self._slow if is_slow else self._quick).add(lost)
+            self._lost[sequence.name] = lost = _Lost(sequence)
+            (self._slow if self._preparing.is_slow(sequence.grammar) else self._quick).add(lost)
         return given_up
 
-    def look(self, request_ids: Sequence[str]) -> tuple[set[str], dict[str, str]]:
+    def look(self, names: Sequence[str]) -> tuple[set[str], dict[str, str]]:
         """Which of them cannot be asked about yet, and why some never can be again. The others can."""
+        self._has_news.clear()
         unready: set[str] = set()
         failures: dict[str, str] = {}
-        for request_id in request_ids if self._lost else ():
-            lost = self._lost.get(request_id)
+        for name in names if self._lost else ():
+            lost = self._lost.get(name)
             if lost is None:
                 continue
             if lost.asked is None or not lost.asked.done():
-                if not lost.is_late:
-                    unready.add(request_id)
-                    continue
-                self._give_up(lost)
-            self._lost.pop(request_id, None)
+                unready.add(name)
+                continue
+            self._lost.pop(name, None)
             lost.sequence.num_told = len(lost.sequence.outputs)
-            if error := _error_of(lost):
-                failures[request_id] = error
+            if error := _error_of(lost.asked):
+                failures[name] = error
         return unready, failures
 
-    def wait(self, timeout_s: float) -> None:
-        """Until there may be something to `look` at, so long at most."""
-        asked = [lost.asked for lost in list(self._lost.values()) if lost.asked is not None]
-        concurrent.futures.wait(asked, timeout_s, concurrent.futures.FIRST_COMPLETED)
+    def wait(self, timeout_s: float) -> bool:
+        """Until a turn has ended since the last `look`, so long at most; whether one has."""
+        return self._has_news.wait(timeout_s)
 
-    def forget(self, request_ids: Iterable[str]) -> None:
-        for request_id in request_ids:
-            if (lost := self._lost.pop(request_id, None)) is not None:
+    def forget(self, names: Iterable[str]) -> None:
+        for name in names:
+            if (lost := self._lost.pop(name, None)) is not None:
                 lost.is_wanted = False
 
-    def _give_up(self, lost: _Lost) -> None:
-        """And with it the process, which cannot be stopped from reading it otherwise."""
-        process = self._preparing.process
-        if lost.asked is not None and lost.asked.cancel() and process is not None:
-            self._preparing.end(process)
 
-
-def _error_of(lost: _Lost) -> str | None:
-    assert lost.asked is not None, f"{lost.request_id} had no turn"
+def _error_of(asked: Future[None]) -> str | None:
     try:
-        lost.asked.result()
-    except concurrent.futures.CancelledError:
-        return f"{lost.sequence.grammar.field} took too long to follow"
+        asked.result()
     except NoriaError as error:
         return str(error)
     return None

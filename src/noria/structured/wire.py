@@ -12,6 +12,9 @@ engine                     grammar process
            <-- Filled --
 
 The grammar process asks those to which it leaves slow grammars (`structured.followers`) in the same words.
+
+A sequence has a name that no other ever has: one of a request whose id was used before is told from the earlier one,
+of which something may still be under way.
 """
 
 from __future__ import annotations
@@ -63,7 +66,7 @@ class Vetted(msgspec.Struct, frozen=True):
 
 
 class Prepare(msgspec.Struct, frozen=True, tag="prepare"):
-    """Make ready sequences that follow a grammar which has been vetted. outputs: request id -> its output so far."""
+    """Make ready sequences that follow a grammar which has been vetted. outputs: name -> its output so far."""
 
     serial: int
     source: str
@@ -72,7 +75,7 @@ class Prepare(msgspec.Struct, frozen=True, tag="prepare"):
 
 
 class Forget(msgspec.Struct, frozen=True, tag="forget"):
-    request_ids: tuple[str, ...]
+    names: tuple[str, ...]
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -83,7 +86,7 @@ class Prepared(msgspec.Struct, frozen=True):
 
 
 class Fill(msgspec.Struct, frozen=True):
-    """What may these choose next? news: request id -> its tokens since it was last asked about.
+    """What may these choose next? news: name -> its tokens since it was last asked about.
 
     first_row: of the shared memory, where the mask of the first of them goes, a bit a token; the others' follow.
     """
@@ -93,13 +96,18 @@ class Fill(msgspec.Struct, frozen=True):
 
 
 class Filled(msgspec.Struct, frozen=True):
-    """The rows are filled, but those of requests in errors, which cannot go on, and in unknown, which nobody has
-    prepared here: theirs mean nothing.
+    """The rows are filled, but those of sequences in errors, which cannot go on, in unknown, which nobody has prepared
+    here, and in late, which are followed and to be asked about again: theirs mean nothing.
     """
 
     errors: dict[str, str]
     unknown: tuple[str, ...]
+    late: tuple[str, ...] = ()
 
+
+NUM_QUICK = (
+    3  # commands to prepare that are worked on at a time, in the order in which they came; of slow ones, one
+)
 
 Command = Setup | Prepare | Forget
 encode = msgspec.msgpack.Encoder().encode
@@ -125,8 +133,7 @@ class Channel:
     def send(self, message: msgspec.Struct) -> None:
         """Raises OSError when the other end is gone."""
         content = encode(message)
-        self._socket.sendall(_HEAD.pack(len(content)))
-        self._socket.sendall(content)
+        self._socket.sendall(_HEAD.pack(len(content)) + content)
 
     def has_news(self, timeout_s: float | None) -> bool:
         """Whether `receive` has something to begin with, within so long; None waits for it."""
