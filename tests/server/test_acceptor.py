@@ -7,6 +7,7 @@ import errno
 import logging
 import socket
 import struct
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -30,6 +31,9 @@ class Counted(asyncio.Protocol):
     """Says hello at once, and gives back what it gets."""
 
     made: list[Counted]
+
+    def __init__(self, waited_since_s: Any) -> None:
+        self.waited_since_s = waited_since_s
 
     def connection_made(self, transport: Any) -> None:
         self.made.append(self)
@@ -196,14 +200,30 @@ def test_of_those_who_pass_one_is_let_in_at_a_look_and_nobody_waits_for_more_tha
     run(scenario)
 
 
+def test_a_protocol_is_told_since_when_a_whole_request_waits_for_it() -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.engine.crowd_inside = ROOM
+        before_s = time.monotonic()
+        await asyncio.gather(*(scene.ask(POST) for _ in range(3)))
+        assert [before_s <= made.waited_since_s <= time.monotonic() for made in scene.made] == [True] * 3
+        # They were accepted in this order, whenever each was let in.
+        assert sorted(made.waited_since_s for made in scene.made) == [
+            made.waited_since_s for made in scene.made
+        ]
+        await scene.ask(POST[:-5])
+        assert scene.made[-1].waited_since_s is None
+
+    run(scenario)
+
+
 def test_a_fault_over_one_connection_keeps_nobody_else_out() -> None:
     async def scenario(scene: Scene) -> None:
         judge, faults = scene.doorway.judge, iter((ValueError("as made"),))
 
-        def faulty(whole: Any) -> Any:
+        def faulty(whole: Any, arrived_s: float) -> Any:
             for fault in faults:
                 raise fault
-            return judge(whole)
+            return judge(whole, arrived_s)
 
         scene.doorway.judge = faulty
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)

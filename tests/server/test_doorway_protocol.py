@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -136,6 +137,43 @@ def test_a_request_on_its_way_to_the_app_is_inside_when_draining_begins() -> Non
         gate.drain()
         assert await gate.wait_until_idle(20)
         assert connection.wire.written.startswith(b"HTTP/1.1 200 ")
+        connection.lose()
+
+    asyncio.run(with_app(app, scenario))
+    engine.shutdown()
+
+
+def test_the_time_of_a_request_that_waited_for_its_protocol_has_run_since_it_came() -> None:
+    engine = FakeEngine()
+    app = app_for(engine)
+
+    async def scenario() -> None:
+        connection = Connection(app)
+        connection.protocol.waited_since_s = time.monotonic() - 900
+        connection.receive(POST.replace(b"Host: x\r\n", b"Host: x\r\nX-Request-Timeout: 2000\r\n"))
+        await connection.until(lambda: connection.wire.written.count(b"HTTP/1.1 200 ") == 1)
+        connection.receive(POST.replace(b"Host: x\r\n", b"Host: x\r\nX-Request-Timeout: 2000\r\n"))
+        await connection.until(lambda: connection.wire.written.count(b"HTTP/1.1 200 ") == 2)
+        waited, fresh = (request.timeout_s for request in engine.submitted)
+        assert waited is not None and 0 < waited <= 1100
+        assert fresh is not None and 1100 < fresh <= 2000
+        connection.lose()
+
+    asyncio.run(with_app(app, scenario))
+    engine.shutdown()
+
+
+def test_a_request_that_waited_for_longer_than_its_time_is_told_so() -> None:
+    engine = FakeEngine()
+    app = app_for(engine)
+
+    async def scenario() -> None:
+        connection = Connection(app)
+        connection.protocol.waited_since_s = time.monotonic() - 900
+        connection.receive(POST.replace(b"Host: x\r\n", b"Host: x\r\nX-Request-Timeout: 800\r\n"))
+        await connection.until(lambda: connection.wire.written)
+        assert connection.wire.written.startswith(b"HTTP/1.1 504 ")
+        assert engine.submitted == []
         connection.lose()
 
     asyncio.run(with_app(app, scenario))

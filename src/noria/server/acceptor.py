@@ -12,6 +12,7 @@ import contextlib
 import logging
 import socket
 import ssl
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -34,12 +35,13 @@ _BACK_OFF_S = 0.5  # when the system gives no more connections
 
 @dataclass(frozen=True, slots=True)
 class AcceptorConfig:
-    """What connections are for. make_protocol: of one. doorway: None where nothing is refused on the way in.
+    """What connections are for.
 
-    state: of the web server. is_logged: a request gets a line.
+    make_protocol: of one; told since when a whole request waits there, or None. doorway: None where nothing is refused
+    on the way in. state: of the web server. is_logged: a request gets a line.
     """
 
-    make_protocol: Callable[[], asyncio.Protocol]
+    make_protocol: Callable[[float | None], asyncio.Protocol]
     tls: ssl.SSLContext | None
     doorway: Doorway | None
     limits: Limits
@@ -49,10 +51,15 @@ class AcceptorConfig:
 
 @dataclass(slots=True)
 class _Newcomer:
-    """A connection without a protocol. num_looks: at which others were let in before it."""
+    """A connection without a protocol. came_s: when it was accepted, by time.monotonic.
+
+    whole: what it sent, once it may be answered on the bare socket. num_looks: at which others were let in before it.
+    """
 
     connection: socket.socket
     address: object
+    came_s: float
+    whole: WholeRequest | None = None
     num_looks: int = 0
 
 
@@ -130,15 +137,16 @@ class Acceptor:
                 logger.warning("no connection can be accepted: %s", error.strerror)
                 return False
             connection.setblocking(False)
-            self._take(_Newcomer(connection, address))
+            self._take(_Newcomer(connection, address, time.monotonic()))
         return True
 
     def _take(self, one: _Newcomer) -> None:
         """Answer it, let it in, or hold it: several that passed by the same numbers would be too many inside, and the
         engine's refusal costs far more. What the doorway does not judge waits for nobody.
         """
-        whole = self._whole(one.connection)
-        judged = self._judged(whole)
+        if one.whole is None:
+            one.whole = self._whole(one.connection)
+        whole, judged = one.whole, self._judged(one)
         if isinstance(judged, bytes) and whole is not None:
             self._answer(one, whole, judged)
         elif judged is Way.PASSES and self._has_let_one_in and one.num_looks < _MAX_LOOKS:
@@ -161,9 +169,9 @@ class Acceptor:
         whole = whole_request(data, self._config.limits)
         return None if whole is None or whole.keeps_alive else whole
 
-    def _judged(self, whole: WholeRequest | None) -> bytes | Way:
+    def _judged(self, one: _Newcomer) -> bytes | Way:
         doorway = self._config.doorway
-        return Way.OPEN if whole is None or doorway is None else doorway.judge(whole)
+        return Way.OPEN if one.whole is None or doorway is None else doorway.judge(one.whole, one.came_s)
 
     def _answer(self, one: _Newcomer, whole: WholeRequest, answer: bytes) -> None:
         with one.connection as connection, contextlib.suppress(OSError):  # it has left
@@ -175,12 +183,14 @@ class Acceptor:
             doorway.lines.add(shown(one.address), whole.target.decode("ascii"), "1.1", 503)
 
     def _let_in(self, one: _Newcomer) -> None:
-        task = self._loop.create_task(self._enter(one.connection))
+        task = self._loop.create_task(self._enter(one))
         self._entering.add(task)
         task.add_done_callback(self._entering.discard)
 
-    async def _enter(self, connection: socket.socket) -> None:
+    async def _enter(self, one: _Newcomer) -> None:
+        # The time of a request that was all here has run since then.
+        waited_since_s = None if one.whole is None else one.came_s
         with contextlib.suppress(OSError):  # it has left, or does not speak TLS as we do
             await self._loop.connect_accepted_socket(
-                self._config.make_protocol, connection, ssl=self._config.tls
+                lambda: self._config.make_protocol(waited_since_s), one.connection, ssl=self._config.tls
             )

@@ -100,22 +100,22 @@ class Doorway:
         self._max_body_bytes = min(MAX_PEEK_BYTES, sight.max_body_bytes)
         self._not_plain = _NOT_PLAIN | ({b"origin"} if sight.is_shared else set())
 
-    def plain(self, scope: Any) -> Plain | None:
+    def plain(self, scope: Any, arrived_s: float) -> Plain | None:
         """A request that may be refused here: for the engine, with a short body of stated length. None is taken in
         while the server drains.
         """
         if self.gate.is_draining or scope["method"] != "POST":
             return None
-        return self._plain(scope["path"], dict(reversed(scope["headers"])))
+        return self._plain(scope["path"], dict(reversed(scope["headers"])), arrived_s)
 
-    def _plain(self, path: str, headers: Mapping[bytes, bytes]) -> Plain | None:
+    def _plain(self, path: str, headers: Mapping[bytes, bytes], arrived_s: float) -> Plain | None:
         if self._root_path and path.startswith(f"{self._root_path}/"):
             path = path[len(self._root_path) :]
         if path not in SPELLINGS or not self._not_plain.isdisjoint(headers):
             return None
         if int(headers.get(b"content-length", b"0")) > self._max_body_bytes:
             return None
-        return Plain(path, headers, time.monotonic())
+        return Plain(path, headers, arrived_s)
 
     def refuses_any(self) -> bool:
         """Whether a request can be refused at all."""
@@ -125,9 +125,9 @@ class Doorway:
         """Whether it has lately: others are to be expected."""
         return time.monotonic() - self._refused_s < _LATELY_S
 
-    def judge(self, whole: WholeRequest) -> bytes | Way:
+    def judge(self, whole: WholeRequest, arrived_s: float) -> bytes | Way:
         """The answer to one that is refused, as `answer` gives it."""
-        plain = self._plain(whole.path, whole.headers)
+        plain = self._plain(whole.path, whole.headers, arrived_s)
         asked = None if plain is None else self._asked(plain)
         if plain is None or asked is None:
             return Way.OPEN
@@ -219,18 +219,24 @@ class GuardedHttpProtocol(BoundedHttpProtocol):
 
     doorway: ClassVar[Doorway]
     held: _Held | None = None
+    # Since when a first request was there that came whole before its connection had this protocol.
+    waited_since_s: float | None = None
 
     def data_received(self, data: bytes) -> None:
         whole = whole_request(data, self.limits) if self._may_refuse_whole() else None
-        answer = Way.OPEN if whole is None else self.doorway.judge(whole)
+        answer = Way.OPEN if whole is None else self.doorway.judge(whole, self._arrived_s())
         if whole is None or isinstance(answer, Way):
             super().data_received(data)
+            self.waited_since_s = None
             return
         self._unset_keepalive_if_required()
         self.num_messages += 1
         self.is_in_head = False
         self._refuse(answer, whole.keeps_alive, whole.target.decode("ascii"), "1.1")
         self.await_more()
+
+    def _arrived_s(self) -> float:
+        return time.monotonic() if self.waited_since_s is None else self.waited_since_s
 
     def _may_refuse_whole(self) -> bool:
         return self._is_between_requests() and self.doorway.refuses_any()
@@ -253,7 +259,7 @@ class GuardedHttpProtocol(BoundedHttpProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         # One that came while another was answered is the app's, and so is all from a client that leaves answers unread.
         is_fresh = cycle.more_body and not self.flow.write_paused
-        plain = self.doorway.plain(cycle.scope) if is_fresh else None
+        plain = self.doorway.plain(cycle.scope, self._arrived_s()) if is_fresh else None
         if plain is None:
             super()._start_asgi_task(cycle, app)
             return

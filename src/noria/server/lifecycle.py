@@ -9,7 +9,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 import uvicorn.config
@@ -84,10 +84,11 @@ class NoriaServer(uvicorn.Server):
     def _acceptor_config(self) -> AcceptorConfig:
         config, switchboard = self.config, self._switchboard
 
-        def make_protocol() -> asyncio.Protocol:
+        def make_protocol(waited_since_s: float | None) -> asyncio.Protocol:
             made: Any = config.http_protocol_class
-            protocol: asyncio.Protocol = made(config, self.server_state, self.lifespan.state)
-            return protocol
+            protocol: Any = made(config, self.server_state, self.lifespan.state)
+            protocol.waited_since_s = waited_since_s
+            return cast(asyncio.Protocol, protocol)
 
         is_logged = logging.getLogger("uvicorn.access").hasHandlers()
         return AcceptorConfig(
