@@ -8,9 +8,11 @@ Poisson arrivals at multiples of that, each with a deadline (three times what
 a request takes at capacity) in X-Request-Timeout. --untold adds a series in which
 nothing bounds the queue and the server is not told of deadlines; clients leave at theirs.
 
-Client and server share the machine, so a load takes from goodput whatever a server does with it. How much that is, the
-second series tells: of the same loads the server gets 1.5 times its capacity, and a decoy that answers all else with a
-constant the rest. Takes about nine minutes with all series, --quick about two.
+Client and server share the machine, so a load takes from goodput whatever a server does with it. What share of the
+processors each of them had stands beside goodput, and how many answers in time there were for each second of a
+processor that the client left. How much goodput the load itself takes, the second series tells: of the same loads the
+server gets 1.5 times its capacity, and a decoy that answers all else with a constant the rest. Takes about nine minutes
+with all series, --quick about two.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from benchmarks.decoy import decoy
 from benchmarks.flights import Flight, Outcome, Shot, message_of, shots
 from benchmarks.noria_server import noria_server
 from benchmarks.pictures import open_pyplot, save
+from benchmarks.processors import Shares, clocks, shares_of
 
 LOADS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0, 7.0, 10.0)
 QUICK_LOADS = (0.5, 1.0, 3.0, 10.0)
@@ -54,7 +57,7 @@ class Point:
     refusal_p50_s: float
     refusal_p99_s: float
     answer_p99_s: float
-    client_ms: float = 0.0  # of processor time that the client took for a request
+    shares: Shares
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,7 @@ def main() -> None:
 def verdict(points: Sequence[Point], decoyed: Sequence[Point]) -> list[str]:
     """How much of its peak goodput keeps under overload, and of what the load itself leaves of it."""
     best = max(point.goodput for point in points)
+    best_left = max(point.num_good / point.shares.left_s for point in points)
     beside = {point.load: point.goodput for point in decoyed}
     lines = []
     for point in points:
@@ -126,7 +130,8 @@ def verdict(points: Sequence[Point], decoyed: Sequence[Point]) -> list[str]:
             if point.load in beside:
                 share = 100 * point.goodput / beside[point.load]
                 line += f", {share:.0f} % of what it is when the decoy gets the surplus"
-            lines.append(line)
+            left = 100 * point.num_good / point.shares.left_s / best_left
+            lines.append(f"{line}; for each second of a processor that the client left, {left:.0f} %")
     return lines
 
 
@@ -186,15 +191,16 @@ def run_loads(
         arriving = shots(port, here * capacity, plan.seconds, seed)
         if elsewhere is not None:
             arriving += shots(elsewhere, (load - here) * capacity, plan.seconds, seed + 50)
-        before_s = time.process_time()
+        before = clocks(port)
         outcomes = uvloop.run(play(arriving, plan))
-        client_ms = 1e3 * (time.process_time() - before_s) / len(arriving)
+        shares = shares_of(clocks(port).since(before), len(arriving))
         ours = [one for shot, one in zip(arriving, outcomes, strict=True) if shot.port == port]
-        last = replace(point_of(load, ours, plan), offered=len(arriving) / plan.seconds, client_ms=client_ms)
+        last = replace(point_of(load, ours, plan, shares), offered=len(arriving) / plan.seconds)
         points.append(last)
         console.print(
             f"{load:5.2f}x: {last.num_sent} sent, {last.num_good} in time, {last.num_refused} refused, "
-            f"{last.num_late} late; goodput {last.goodput:.2f}/s; {last.client_ms:.2f} ms of the client's each"
+            f"{last.num_late} late; goodput {last.goodput:.2f}/s; of the processors the client took "
+            f"{shares.client:.1%}, the engine {shares.engine:.1%}, the API process {shares.api:.1%}"
         )
     return points
 
@@ -217,7 +223,7 @@ def _patience_s(deadline_s: float, told_s: float | None) -> float:
     return deadline_s + (0.5 if told_s else 0.0)
 
 
-def point_of(load: float, outcomes: Sequence[Outcome], plan: Plan) -> Point:
+def point_of(load: float, outcomes: Sequence[Outcome], plan: Plan, shares: Shares) -> Point:
     good = [one.seconds for one in outcomes if one.status == 200 and one.seconds <= plan.deadline_s]
     refused = [one.seconds for one in outcomes if one.status == 503]
     return Point(
@@ -231,6 +237,7 @@ def point_of(load: float, outcomes: Sequence[Outcome], plan: Plan) -> Point:
         refusal_p50_s=quantile(refused, 0.5),
         refusal_p99_s=quantile(refused, 0.99),
         answer_p99_s=quantile(good, 0.99),
+        shares=shares,
     )
 
 
@@ -242,8 +249,18 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 def table(series: Series) -> Table:
     columns = ("load", "offered/s", "goodput/s", "in time", "refused", "late")
-    shown = Table(*columns, "refusal p50 ms", "p99 ms", "answer p99 s", "client ms", title=series.name)
+    shown = Table(
+        *columns,
+        "refusal p50 ms",
+        "p99 ms",
+        "answer p99 s",
+        "client %",
+        "engine %",
+        "API %",
+        title=series.name,
+    )
     for point in series.points:
+        parts = (point.shares.client, point.shares.engine, point.shares.api)
         shown.add_row(
             f"{point.load:g}x",
             f"{point.offered:.2f}",
@@ -254,7 +271,7 @@ def table(series: Series) -> Table:
             f"{1e3 * point.refusal_p50_s:.0f}",
             f"{1e3 * point.refusal_p99_s:.0f}",
             f"{point.answer_p99_s:.2f}",
-            f"{point.client_ms:.2f}",
+            *(f"{100 * part:.1f}" for part in parts),
         )
     return shown
 

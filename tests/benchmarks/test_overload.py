@@ -2,11 +2,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from benchmarks.decoy import decoy
 from benchmarks.flights import Flight, Outcome, message_of, shots
 from benchmarks.overload import Plan, Point, point_of, quantile, verdict
+from benchmarks.processors import Clocks, Shares, shares_of
+
+SHARES = Shares(client=0.1, engine=0.7, api=0.1, left_s=20.0, client_ms=0.3)
 
 
 def test_arrivals_have_the_asked_rate_and_are_the_same_for_the_same_seed() -> None:
@@ -21,7 +25,7 @@ def test_goodput_counts_whole_answers_within_their_deadline_and_nothing_else() -
     plan = Plan((2.0,), seconds=10.0, seed=1, max_num_seqs=8, deadline_s=4.0)
     outcomes = [Outcome(200, 1.0), Outcome(200, 3.9), Outcome(200, 4.2), Outcome(504, 4.0), Outcome(0, 4.5)]
     outcomes += [Outcome(503, 0.01), Outcome(503, 0.03)]
-    point = point_of(2.0, outcomes, plan)
+    point = point_of(2.0, outcomes, plan, SHARES)
     assert (point.num_good, point.num_refused, point.num_late, point.num_sent) == (2, 2, 3, 7)
     assert point.goodput == 0.2
     assert (point.refusal_p50_s, point.refusal_p99_s, point.answer_p99_s) == (0.03, 0.03, 3.9)
@@ -86,13 +90,26 @@ def test_a_decoy_answers_whatever_it_is_sent() -> None:
         assert [asyncio.run(fly(port)).status for _ in range(2)] == [503, 503]
 
 
-def point(load: float, goodput: float) -> Point:
-    return Point(load, load, goodput, 0, 0, 0, 0, 0.0, 0.0, 0.0)
+def point(load: float, goodput: float, left_s: float) -> Point:
+    """Of ten seconds."""
+    num_good = round(10 * goodput)
+    return Point(load, load, goodput, 0, num_good, 0, 0, 0.0, 0.0, 0.0, replace(SHARES, left_s=left_s))
 
 
 def test_what_overload_leaves_of_goodput_is_told_beside_what_the_load_alone_leaves() -> None:
-    lines = verdict([point(1.0, 10.0), point(1.5, 9.5), point(10.0, 6.0)], [point(10.0, 8.0)])
-    assert lines == [
-        "at 1.5x goodput keeps 95 % of its peak",
-        "at 10x goodput keeps 60 % of its peak, 75 % of what it is when the decoy gets the surplus",
+    points = [point(1.0, 10.0, 20.0), point(1.5, 9.5, 20.0), point(10.0, 6.0, 15.0)]
+    assert verdict(points, [point(10.0, 8.0, 15.0)]) == [
+        "at 1.5x goodput keeps 95 % of its peak; for each second of a processor that the client left, 95 %",
+        "at 10x goodput keeps 60 % of its peak, 75 % of what it is when the decoy gets the surplus; "
+        "for each second of a processor that the client left, 80 %",
     ]
+
+
+def test_what_is_left_of_the_processors_is_what_the_client_did_not_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
+    spent = Clocks(15.0, 4.0, 18.0, 3.0).since(Clocks(5.0, 2.0, 3.0, 1.0))
+    shares = shares_of(spent, num_sent=1000)
+    assert (shares.client, shares.engine, shares.api) == (0.1, 0.75, 0.1)
+    assert (shares.left_s, shares.client_ms) == (18.0, 2.0)
