@@ -11,13 +11,13 @@ import numpy as np
 
 from noria.bench.certificate import Verdict
 from noria.bench.outcome import Outcome, Status
-from noria.bench.slo import clipped
+from noria.bench.slo import clipped, tail_count
 from noria.bench.stats import Interval, Values
 from noria.capacity.model_file import Calibration, save
 from noria.capacity.step_model import StepModel
 from noria.config.benching import LoadOptions, WorkloadOptions
 from noria.config.engine import EngineConfig
-from noria.tuning.limits import Evidence, tail_count
+from noria.tuning.limits import Evidence
 from noria.tuning.load import TunedLoad, make_load
 from noria.tuning.probe import Figures, ProbeResult
 from noria.tuning.setting import Setting

@@ -5,9 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noria.bench.certificate import Sequential, Verdict, judge, minimum_count
-from noria.bench.slo import clipped
-from noria.bench.stats import Values, effective_count
+from noria.bench.certificate import (
+    Certifier,
+    Trials,
+    Verdict,
+    alpha_at_end,
+    judge,
+    least_to_pass,
+    minimum_count,
+    needed_count,
+)
+from noria.bench.slo import Decided, clipped
+from noria.bench.stats import Values
 from support_queues import limit_of, md1_wait_share, mm1_wait_share, waits
 
 # (target, confidence) -> fewest requests with 0, 1, 2, 5, 10 and 20 bad ones, from MLPerf's early stopping
@@ -36,22 +45,41 @@ def test_many_bad_ones_fail_and_few_requests_say_nothing() -> None:
     assert judge(0, 0, 0.95, 0.05) is Verdict.UNDECIDED
 
 
-def test_looks_spend_no_more_than_the_error_in_all() -> None:
-    sequential = Sequential(0.95, 0.95)
-    spent = sum(sequential._alpha(look) for look in range(1, 10_000))
-    assert spent == pytest.approx(0.05, rel=1e-3)
-    assert spent < 0.05
+def test_looks_and_the_end_spend_two_fifths_of_the_error_and_no_more() -> None:
+    certifier, spent_before = Certifier(0.95, 0.95), 0.0
+    for count in range(20_000):
+        left = certifier.last_alpha
+        if certifier.is_due(count):
+            certifier.look(count, NOTHING_KNOWN)
+            spent_before += left - certifier.last_alpha
+    assert 0.009 < spent_before < 0.01
+    assert spent_before + certifier.last_alpha == pytest.approx(0.02)
+
+
+@pytest.mark.parametrize("count", [50, 104, 105, 500, 3000])
+def test_what_the_end_of_a_run_may_spend_is_known_before_it(count: int) -> None:
+    certifier = Certifier(0.95, 0.95)
+    for number in range(count):
+        if certifier.is_due(number):
+            certifier.look(number, NOTHING_KNOWN)
+    assert alpha_at_end(0.95, 0.95, count) == pytest.approx(certifier.last_alpha)
+
+
+NOTHING_KNOWN = {"slo": Trials(0.0, 0.0)}
 
 
 def verdict_of(is_bad: Values, stress: Values, target: float = 0.95, confidence: float = 0.95) -> Verdict:
-    """What a run says that is looked at as it grows."""
-    sequential = Sequential(target, confidence)
-    while sequential.next_look <= len(is_bad):
-        count = sequential.next_look
-        effective = effective_count(stress[:count])
-        certificate = sequential.look(int(is_bad[:count].sum()), count, effective)
-        if certificate.verdict is not Verdict.UNDECIDED:
-            return certificate.verdict
+    """What a run says that is looked at as it grows, and at its end."""
+    certifier = Certifier(target, confidence)
+    for count in range(1, len(is_bad) + 1):
+        is_last = count == len(is_bad)
+        if not is_last and not certifier.is_due(count):
+            continue
+        known = Decided(tuple(map(bool, is_bad[:count])), tuple(stress[:count]))
+        look = certifier.last_look if is_last else certifier.look
+        verdict = look(count, {"slo": known.trials})
+        if verdict is not Verdict.UNDECIDED:
+            return verdict
     return Verdict.UNDECIDED
 
 
@@ -113,13 +141,34 @@ def test_the_synthetic_queues_are_those_of_the_formulas(is_fixed: bool) -> None:
         assert float((waited <= limit).mean()) == pytest.approx(share_of(limit, 0.6), abs=0.01)
 
 
-def test_a_clear_case_is_over_after_some_sixty_to_ninety_requests() -> None:
-    assert Sequential(0.95, 0.95).next_look <= 73
-    sequential = Sequential(0.95, 0.95)
-    assert sequential.look(0, 73, 73.0).verdict is Verdict.PASS
+def test_a_clear_case_is_over_after_104_requests_and_at_the_end_after_77() -> None:
+    assert Certifier(0.95, 0.95).look(104, {"slo": Trials(0.0, 104.0)}) is Verdict.PASS
+    assert Certifier(0.95, 0.95).look(104, {"slo": Trials(0.0, 103.0)}) is Verdict.UNDECIDED
+    assert Certifier(0.95, 0.95).last_look(77, {"slo": Trials(0.0, 77.0)}) is Verdict.PASS
+    assert Certifier(0.95, 0.95).last_look(77, {"slo": Trials(0.0, 76.0)}) is Verdict.UNDECIDED
+    assert least_to_pass(0.95, 0.95) == 77
 
 
 def test_bad_ones_are_rounded_against_the_claim_when_scaled_to_fewer_requests() -> None:
-    certificate = Sequential(0.95, 0.95).look(1, 300, 75.0)
-    assert certificate.num_effective == 75
-    assert certificate.verdict is Verdict.UNDECIDED  # a quarter of a bad one counts as one
+    """A quarter of a bad one counts as one."""
+    assert Certifier(0.95, 0.95).last_look(300, {"slo": Trials(0.25, 80.0)}) is Verdict.UNDECIDED
+    assert Certifier(0.95, 0.95).last_look(300, {"slo": Trials(0.0, 80.0)}) is Verdict.PASS
+
+
+@pytest.mark.parametrize(
+    ("share", "needed"), [(0.0, 59), (0.001, 93), (0.01, 93), (0.02, 181), (0.06, None), (1.0, None)]
+)
+def test_how_many_are_needed_at_a_share_of_bad_ones_is_the_fewest_that_pass(
+    share: float, needed: int | None
+) -> None:
+    assert needed_count(share, 0.95, 0.05) == needed
+
+
+def test_requests_that_wait_together_count_as_the_independent_ones_that_tell_as_much() -> None:
+    """Spells of eight that are nearer to the limit than the 32 after them."""
+    stress = np.random.default_rng(6).uniform(0.1, 0.4, 400)
+    alone = Decided((False,) * 400, tuple(stress))
+    spells = tuple(stress + np.tile(np.repeat([0.5, 0.0], [8, 32]), 10))
+    together = Decided((False,) * 400, spells)
+    assert alone.trials.num_effective > 200
+    assert together.trials.num_effective < 40

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from noria.bench.certificate import Certificate, Verdict
 from noria.bench.outcome import Outcome, Status
 from noria.bench.result import Report, make_report
 from noria.bench.run import RunResult
-from noria.bench.table import FIGURE_NAMES, render
+from noria.bench.table import FIGURE_NAMES, certificate_words, render
 from noria.bench.target import TargetFacts
 from noria.config.benching import BenchOptions
 
@@ -81,3 +82,12 @@ def test_figures_of_five_digits_fit_any_terminal_with_names_and_numbers_whole(
 def test_where_there_is_room_an_interval_stays_on_one_line(slow: Report) -> None:
     mean = slow.summary.figures["ttft"].mean
     assert any(f"[{mean.low * 1e3:.0f}, {mean.high * 1e3:.0f}]" in line for line in lines(slow, 130))
+
+
+@pytest.mark.parametrize(("needed", "words"), [(93, "93 needed"), (None, "no number would do")])
+def test_a_certificate_says_requests_as_they_came_and_independent_ones_that_were_had_and_needed(
+    slow: Report, needed: int | None, words: str
+) -> None:
+    told = Certificate(Verdict.UNDECIDED, 0.95, 0.95, 167, 29, 1, 4, needed)
+    said = certificate_words(replace(slow, run=replace(slow.run, certificate=told)))
+    assert f"1 of 167 requests bad, which tell as much as 29 independent ones; {words}" in said

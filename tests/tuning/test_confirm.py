@@ -10,13 +10,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from noria.bench.certificate import Verdict
+from noria.bench.certificate import Certifier, Verdict
 from noria.config.errors import EngineError
 from noria.tuning.bias import Bias, shifted
 from noria.tuning.confirm import Candidate, Confirmed, Confirmer, reranked, shortlist
 from noria.tuning.explore import Explored
 from noria.tuning.max_rate import Ended, SearchOptions, Shape, conclude, find_max_rate
-from noria.tuning.probe import CertainProber, Certifier, Prober, ProbeResult
+from noria.tuning.probe import CertainProber, Prober, ProbeResult
 from noria.tuning.real import Screened
 from noria.tuning.same_engine import OtherEngine
 from noria.tuning.setting import Setting

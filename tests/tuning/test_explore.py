@@ -17,6 +17,7 @@ from noria.config.errors import ConfigError
 from noria.core.outputs import FinishReason
 from noria.tuning.attempts import with_attempts
 from noria.tuning.explore import Explorer, explore
+from noria.tuning.foresight import Foresight
 from noria.tuning.limits import Limits
 from noria.tuning.load import begin_s, covering_length, make_load, num_warm_up
 from noria.tuning.setting import Setting, serve_arguments
@@ -188,14 +189,18 @@ def test_a_certificate_is_foretold_well_below_the_limit_and_not_at_it() -> None:
     setting = Setting(16, 128)
     found = tried.try_setting(setting, 0.7 * tried.saturated_rate())
     assert found.rate is not None
-    assert tried.is_certified_within(setting, 0.3, 1000, 0.95)
-    assert not tried.is_certified_within(setting, 1.02, 800, 0.95)
-    assert not tried.is_certified_within(setting, 0.3, 60, 0.95)
-    assert not tried.is_certified_within(setting, 0.3, 0, 0.95)
-    long = explorer(Limits(ttft_s=30.0))
-    long.found[setting] = found
-    assert not long.is_certified_within(setting, 0.5, 200, 0.95)
-    assert long.is_certified_within(setting, 0.5, 1000, 0.95)
+
+    def is_likely(share: float, most: int, limits: Limits) -> bool:
+        rate = share * found.estimate
+        return Foresight(tried, lambda: most / rate / 0.8, limits).is_likely(setting, share, rate, 0.95)
+
+    limits = replace(LIMITS, ttft_s=1.0)
+    assert is_likely(0.3, 1000, limits)
+    assert not is_likely(1.02, 800, limits)
+    assert not is_likely(0.3, 60, limits)
+    assert not is_likely(0.3, 0, limits)
+    lasting = 10 * 1.0 * found.estimate * 0.3
+    assert not is_likely(0.3, 1000, replace(limits, ttft_s=1000 / lasting + 1.0))
 
 
 def test_what_was_out_early_is_searched_once_before_its_certificate_is_foretold() -> None:
@@ -210,10 +215,10 @@ def test_what_was_out_early_is_searched_once_before_its_certificate_is_foretold(
     plain.saturated_rate()
     alone = plain.search(setting, start, 0.02)
     assert early.rate.estimate > 1.2 * alone.estimate
-    assert tried.is_certified_within(setting, 0.3, 1000, 0.95)
+    assert tried.evidence_at(setting, 0.3, 200)
     searched = tried.found[setting]
     assert searched.estimate == pytest.approx(alone.estimate, rel=0.05)
-    tried.is_certified_within(setting, 0.5, 1000, 0.95)
+    tried.evidence_at(setting, 0.5, 200)
     assert tried.found[setting] is searched
 
 

@@ -10,18 +10,21 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from noria.bench.certificate import Verdict
+from noria.bench.certificate import Certifier, Verdict, alpha_at_end, least_to_pass
+from noria.bench.stats import Values
+from noria.tuning.chance import NOTHING, chance_to_pass
 from noria.tuning.confirm import Candidate, Confirmer
 from noria.tuning.explore import Explored, Explorer
 from noria.tuning.final import IsLikely, Ladder
 from noria.tuning.foresight import Foresight
-from noria.tuning.limits import Limits
+from noria.tuning.limits import Evidence, Limits
 from noria.tuning.max_rate import SearchOptions, find_max_rate
-from noria.tuning.probe import CertainProber, Certifier, Prober, ProbeResult, least_to_pass
-from noria.tuning.real import _stays_open
+from noria.tuning.probe import CertainProber, Prober, ProbeResult
 from noria.tuning.setting import Setting
 from support_queues import limit_of, waits
 from support_tuning import CurveProber, calibration, queue_evidence, result, tuned_load
+
+LIMITS = Limits(ttft_s=5.0)
 
 
 def below(most: float) -> IsLikely:
@@ -66,17 +69,17 @@ def test_where_none_is_likely_the_lowest_is_tried_at_which_enough_requests_come(
 
 
 def test_no_rate_is_foretold_certain_that_has_too_few_requests_and_the_least_may_be() -> None:
-    """8 minutes, of which 185 s are left: eight tenths of that hold the 86 and their warm-up at 0.64 a second."""
-    foresight = Foresight(never_late(), lambda: 185.0, 0.95)
+    """8 minutes, of which 185 s are left: eight tenths of that hold the 90 and their warm-up at 0.68 a second."""
+    foresight = Foresight(never_late(), lambda: 185.0, LIMITS)
     least = foresight.least_rate(0.975)
-    assert least == pytest.approx((86 + 9) / (0.8 * 185.0))
+    assert least == pytest.approx((90 + 10) / (0.8 * 185.0))
     assert foresight.is_likely(Setting(), 0.1, 1.01 * least, 0.975)
     assert not foresight.is_likely(Setting(), 0.1, 0.99 * least, 0.975)
-    assert Foresight(never_late(), lambda: 0.0, 0.95).least_rate(0.975) == math.inf
+    assert Foresight(never_late(), lambda: 0.0, LIMITS).least_rate(0.975) == math.inf
 
 
 def never_late() -> Explorer:
-    tried = Explorer(calibration(), tuned_load(), Limits(ttft_s=5.0), 60, lambda: True)
+    tried = Explorer(calibration(), tuned_load(), LIMITS, 60, lambda: True)
     tried.try_setting(Setting(), 1.0)
     return tried
 
@@ -131,8 +134,17 @@ class QueueOfOne:
         return least_to_pass(0.95, confidence) / (0.8 * self.left)
 
     def is_likely(self, setting: Setting, share: float, rate: float, confidence: float) -> bool:
-        most = int(0.8 * self.left * rate)
-        return self._judged(share * self.truth, most, confidence)[0] is Verdict.PASS
+        """As Foresight has it."""
+        count = int(0.8 * self.left * rate)
+        if not count:
+            return False
+        known = max(600, min(count, 3000))
+        found = self._evidence(waits(self.random, known, min(1.05 * share * self.truth, 0.98), self.is_fixed))
+        alpha = alpha_at_end(0.95, confidence, count)
+        return chance_to_pass(NOTHING, count * found.num_effective / known, found, 0.95, alpha) >= 0.75
+
+    def _evidence(self, waited: Values) -> Evidence:
+        return queue_evidence(waited, self.limit)
 
     def _judged(self, rate: float, most: int, confidence: float) -> tuple[Verdict, int]:
         certifier = Certifier(0.95, confidence)
@@ -142,10 +154,11 @@ class QueueOfOne:
             if not certifier.is_due(count) and not is_last:
                 continue
             look = certifier.last_look if is_last else certifier.look
-            found = queue_evidence(waited[:count], self.limit)
+            found = self._evidence(waited[:count])
             verdict = look(count, {"ttft": found})
-            stays_open = count >= 60 and _stays_open(found, most / count, 0.95, (1 - confidence) / 6)
-            if verdict is not Verdict.UNDECIDED or stays_open:
+            ahead = (most / count - 1) * found.num_effective
+            chance = chance_to_pass(found, ahead, found, 0.95, certifier.last_alpha)
+            if verdict is not Verdict.UNDECIDED or (count >= 60 and chance < 0.1):
                 return verdict, count
         return Verdict.UNDECIDED, most
 

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
-from noria.bench.certificate import Certificate, Sequential, Verdict
+from noria.bench.certificate import Certificate, Certifier, Counted, Verdict, count_words
 from noria.bench.generator import Generator
 from noria.bench.outcome import Outcome, Status
 from noria.bench.pieces import Piece, Planned
 from noria.bench.play import Play, make_play, num_requests
-from noria.bench.slo import Slo, decided, parse_slo
-from noria.bench.stats import effective_count
+from noria.bench.slo import Decided, Slo, decided, parse_slo
 from noria.bench.target import Answer, Sample, Target, TargetFacts
 from noria.bench.workload import make_workload
 from noria.config.benching import LoadOptions, WorkloadOptions
 from noria.config.errors import RequestError
+
+Look = Callable[[int, Mapping[str, Counted]], Verdict]
 
 _SAMPLE_EVERY_S = 0.5
 _RECENT = 500  # values that the live figures are of
@@ -167,7 +167,8 @@ class _Watch:
         self.certificate: Certificate | None = None
         self._play = play
         self._slo = slo
-        self._sequential = Sequential(load.slo_target, load.confidence) if slo.is_stated else None
+        self._target, self._confidence = load.slo_target, load.confidence
+        self._certifier = Certifier(load.slo_target, load.confidence) if slo.is_stated else None
         self._is_until_certain = load.until is not None
         self._tell = tell
         self._num_read = 0
@@ -184,31 +185,38 @@ class _Watch:
 
     def finish(self, outcomes: list[Outcome]) -> None:
         """A last look, on all there is, unless it was certain before."""
-        if self._sequential is None:
+        if self._certifier is None:
             return
         if self.certificate is None or self.certificate.verdict is Verdict.UNDECIDED:
-            self._take_look(self._sequential, outcomes, [], 0.0)
+            known = decided(outcomes, [], self._slo, 0.0)
+            if known.is_bad:
+                self.certificate = self._certificate(self._certifier, self._certifier.last_look, known)
 
     def _judge(self, generator: Generator) -> None:
-        assert self._sequential is not None
-        if not self._sequential.is_due(len(generator.outcomes) + generator.num_open):
+        certifier = self._certifier
+        assert certifier is not None
+        if not certifier.is_due(len(generator.outcomes) + generator.num_open):
             return
-        self._take_look(self._sequential, generator.outcomes, generator.open_arrivals(), generator.now_s)
-        if self.certificate is not None and self.certificate.verdict is not Verdict.UNDECIDED:
+        known = decided(generator.outcomes, generator.open_arrivals(), self._slo, generator.now_s)
+        if not certifier.is_due(len(known.is_bad)):
+            return
+        self.certificate = self._certificate(certifier, certifier.look, known)
+        if self.certificate.verdict is not Verdict.UNDECIDED:
             generator.stop()
 
-    def _take_look(
-        self,
-        sequential: Sequential,
-        outcomes: list[Outcome],
-        open_arrivals: list[tuple[int, float, bool]],
-        now_s: float,
-    ) -> None:
-        known = decided(outcomes, open_arrivals, self._slo, now_s)
-        is_last = not open_arrivals and not now_s
-        if known.is_bad and (is_last or sequential.is_due(len(known.is_bad))):
-            effective = effective_count(np.array(known.stress))
-            self.certificate = sequential.look(sum(known.is_bad), len(known.is_bad), effective)
+    def _certificate(self, certifier: Certifier, look: Look, known: Decided) -> Certificate:
+        """look: the certifier's, for now or for good. A request is bad that misses any limit: they are one claim."""
+        found = {"slo": known.trials}
+        return Certificate(
+            verdict=look(len(known.is_bad), found),
+            target=self._target,
+            confidence=self._confidence,
+            num_requests=len(known.is_bad),
+            num_effective=math.floor(known.trials.num_effective),
+            num_bad=sum(known.is_bad),
+            look=certifier.num_looks,
+            num_needed=certifier.num_needed(known.trials),
+        )
 
     def _read(self, outcomes: list[Outcome]) -> None:
         for one in outcomes[self._num_read :]:
@@ -224,7 +232,7 @@ class _Watch:
         elapsed_s, certificate = generator.now_s, self.certificate
         words = ""
         if certificate is not None:
-            words = f"{certificate.verdict.value}: {certificate.num_bad} of {certificate.num_requests} bad"
+            words = f"{certificate.verdict.value}: {count_words(certificate)}"
         is_timed = self._play.duration_s is not None
         return News(
             elapsed_s=elapsed_s,

@@ -6,7 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from noria.bench.certificate import Trials
 from noria.bench.outcome import Outcome, Status
+from noria.bench.stats import long_run_count
 from noria.config.errors import ConfigError
 
 # Pairs of TTFT and time per output token in ms, as guidellm names them.
@@ -15,11 +19,32 @@ _KEYS = ("ttft", "tpot", "e2el")
 # How near to its limits a request came matters near them alone: that what is far below or far above them hangs together
 # says nothing of how the bad ones do. A floor of a half would be too high: queues at the edge would pass too often.
 _LEAST_STRESS, _MOST_STRESS = 0.1, 2.0
+_TAIL = 0.8  # more of a run would be far from the limit, less too few to tell how they hang together
+_LEAST_LATE = 5  # to tell anything of how those that were late hang together
 
 
 def clipped(stress: float) -> float:
-    """As it counts: see effective_count."""
+    """As it counts: see tail_count."""
     return min(max(stress, _LEAST_STRESS), _MOST_STRESS)
+
+
+def tail_count(stress: Sequence[float]) -> float:
+    """How many independent requests tell as much of how often the limit is missed.
+
+    stress: how near each came to its limit, 1 is at it. What is counted is not how the stress hangs together, but
+    whether it is among the highest fifth (or beyond the limit, where more are): what is late hangs together as those
+    do, while a latency that wanders far below its limit says nothing of it. Where some were late, how they themselves
+    hang together counts, if that is more. tests/tuning/test_limits.py keeps it honest on queues.
+    """
+    values = np.array(stress, dtype=np.float64)
+    if not len(values):
+        return 0.0
+    is_late = values > 1.0
+    is_high = values > min(float(np.quantile(values, _TAIL)), 1.0)
+    high = long_run_count(is_high.astype(np.float64))
+    if is_late.sum() < _LEAST_LATE:
+        return high
+    return min(high, long_run_count(is_late.astype(np.float64)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +116,12 @@ class Decided:
 
     is_bad: tuple[bool, ...]
     stress: tuple[float, ...]
+
+    @property
+    def trials(self) -> Trials:
+        """How many independent requests they tell as much as, and of those the same share of bad ones."""
+        count = tail_count(self.stress)
+        return Trials(sum(self.is_bad) / max(1, len(self.is_bad)) * count, count)
 
 
 def decided(

@@ -10,6 +10,7 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from noria.bench.certificate import count_words
 from noria.bench.metrics import QUANTILES, Figure
 from noria.bench.result import Report
 from noria.bench.stats import Interval
@@ -168,6 +169,5 @@ def certificate_words(report: Report) -> str:
     assert told is not None
     return (
         f"{told.verdict.value.upper()}: that {told.target:.0%} of requests keep {report.slo.words()}, at "
-        f"{told.confidence:.0%} confidence ({told.num_bad} of {told.num_requests} did not; they tell as much as "
-        f"{told.num_effective} independent ones; look {told.look})"
+        f"{told.confidence:.0%} confidence ({count_words(told)}; look {told.look})"
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from noria.bench.files import run_directory
 from noria.config.benching import LoadOptions, WorkloadOptions
@@ -174,7 +174,8 @@ def _progress(is_shown: bool) -> Iterator[Tell]:
     if not is_shown or not console.is_terminal:
         yield lambda words, share: None
         return
-    columns = (BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    words = TextColumn("{task.description}", table_column=Column(no_wrap=False))
+    columns = (BarColumn(bar_width=20), words, TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, auto_refresh=False) as bar:
         task = bar.add_task("", total=1.0)
         last_s = 0.0

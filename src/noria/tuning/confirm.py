@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
-from noria.bench.certificate import Verdict, spent
+from noria.bench.certificate import LEAST_TO_JUDGE, Verdict, spent
 from noria.config.engine import EngineConfig
 from noria.config.errors import NoriaError
 from noria.tuning.bias import Bias, shifted
 from noria.tuning.explore import Explored
 from noria.tuning.final import Ladder
 from noria.tuning.max_rate import Ended, MaxRate, SearchOptions, conclude, find_max_rate, monotone_margins
-from noria.tuning.probe import LEAST_TO_JUDGE, CertainProber, Prober, ProbeResult, judged_by_figures
+from noria.tuning.probe import CertainProber, Prober, ProbeResult, judged_by_figures
 from noria.tuning.same_engine import OtherEngine
 from noria.tuning.setting import Setting
 

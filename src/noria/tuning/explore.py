@@ -10,7 +10,7 @@ from typing import NoReturn
 from noria.bench.certificate import Verdict
 from noria.capacity.model_file import Calibration
 from noria.config.errors import ConfigError
-from noria.tuning.limits import Limits
+from noria.tuning.limits import Evidence, Limits
 from noria.tuning.load import LEAST_SPANS, TunedLoad
 from noria.tuning.max_rate import Ended, MaxRate, SearchOptions, conclude, find_max_rate, next_rate
 from noria.tuning.probe import ProbeResult, are_alike
@@ -125,12 +125,13 @@ class Explorer:
             self._num_requests = max(self._num_requests, min(lasting, _MOST_REQUESTS))
         return rate
 
-    def is_certified_within(self, setting: Setting, share: float, most: int, confidence: float) -> bool:
-        """Whether so many requests, at this share of the setting's highest rate, certify it."""
+    def evidence_at(self, setting: Setting, share: float, count: int) -> dict[str, Evidence]:
+        """What so many requests say of each limit at this share of the setting's highest rate; nothing where that is
+        not known, or the limits are clearly missed."""
         known = self.searched(setting).rate
-        if known is None:
-            return False
-        return self._prober(setting).certifies(share * known.estimate, most, confidence)
+        if known is None or not known.estimate:
+            return {}
+        return self._prober(setting).evidence(share * known.estimate, count)
 
     def refine(self, one: Explored) -> Explored:
         """A finalist again, to a finer bracket."""

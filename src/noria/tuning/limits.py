@@ -22,10 +22,9 @@ from enum import Enum
 import numpy as np
 
 from noria.bench.outcome import Outcome, Status
-from noria.bench.slo import Slo, clipped, decided
-from noria.bench.stats import Interval, Values, effective_count, quantile_interval
+from noria.bench.slo import Slo, clipped, decided, tail_count
+from noria.bench.stats import Interval, Values, quantile_interval
 
-_TAIL = 0.8  # more of a run would be far from the limit, less too few to tell how they hang together
 _LEAST_MARGIN, _MOST_MARGIN = math.log(0.02), math.log(50)
 OpenArrivals = Sequence[tuple[int, float, bool]]
 
@@ -75,19 +74,6 @@ class Evidence:
         return min(max(math.log(self.quantile.value / self.limit_s), _LEAST_MARGIN), _MOST_MARGIN)
 
 
-def tail_count(stress: Sequence[float]) -> float:
-    """How many independent requests tell as much of how often the limit is missed: n (1 - r1) / (1 + r1).
-
-    stress: how near each came to its limit, 1 is at it. r1: lag-1 autocorrelation, not of the stress, but of whether it
-    is among the highest fifth (or beyond the limit, where more are). What is late hangs together as those do, while a
-    latency that wanders far below its limit says nothing of it. tests/tuning/test_limits.py keeps it honest on queues.
-    """
-    values = np.array(stress, dtype=np.float64)
-    if not len(values):
-        return 0.0
-    return effective_count((values > min(float(np.quantile(values, _TAIL)), 1.0)).astype(np.float64))
-
-
 def evidence(
     outcomes: Sequence[Outcome],
     limits: Limits,
@@ -130,9 +116,9 @@ def _ttft(came: Sequence[Outcome], limits: Limits, still_open: OpenArrivals, now
         for _, arrival_s, has_token in still_open
         if not has_token and now_s - arrival_s > limits.ttft_s
     ]
-    count = tail_count(known.stress)
-    share = sum(known.is_bad) / max(1, len(known.is_bad))
-    return Evidence(share * count, count, _quantile(waited, limits.share), limits.ttft_s, len(known.is_bad))
+    told = known.trials
+    quantile = _quantile(waited, limits.share)
+    return Evidence(told.bad, told.num_effective, quantile, limits.ttft_s, len(known.is_bad))
 
 
 def _itl(came: Sequence[Outcome], limits: Limits, still_open: OpenArrivals, now_s: float) -> Evidence:

@@ -99,12 +99,17 @@ def begin_s(play: Play) -> float:
 
 def num_warm_up(play: Play) -> int:
     """Of those that have an instant of their own: turns that follow come whenever the one before was answered."""
-    return min(_MOST_WARM_UP, math.floor(_WARM_UP_SHARE * len(play.due)))
+    return len(play.due) - num_after_warm_up(len(play.due))
 
 
 def with_warm_up(count: int) -> int:
     """The fewest requests of a load of which so many count."""
     return count + min(_MOST_WARM_UP, math.floor(_WARM_UP_SHARE / (1 - _WARM_UP_SHARE) * count))
+
+
+def num_after_warm_up(count: int) -> int:
+    """Of so many requests, those that count."""
+    return count - min(_MOST_WARM_UP, math.floor(_WARM_UP_SHARE * count))
 
 
 def least_s(limit_s: float) -> float:

@@ -9,11 +9,9 @@ from typing import Protocol
 
 import numpy as np
 
-from noria.bench.certificate import GROWTH, Verdict, judge, minimum_count, spent
+from noria.bench.certificate import LEAST_TO_JUDGE, Verdict
 from noria.bench.stats import Interval
-from noria.tuning.limits import Evidence
 
-LEAST_TO_JUDGE = 12  # requests: of fewer nothing is said
 _ALIKE = 0.005  # relative
 _NONE = Interval(math.nan, math.nan, math.nan)
 
@@ -34,9 +32,10 @@ class Figures:
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
     """rate: requests a second. margins: log(quantile / limit) of each limit, below 0 where it is kept. bad: of the
-    num_effective independent trials of the limit that binds. look: how often was looked. note: what makes it doubtful.
-    num_rounds: how often the workload began. is_settled: the load lasted long enough to keep a limit on the TTFT, which
-    did not rise any more.
+    num_effective independent trials of the limit that lacks most of what it needs. look: how often was looked.
+    num_needed: effective trials that would have been enough, were the share of late ones the same; None for none.
+    note: what makes it doubtful. num_rounds: how often the workload began. is_settled: the load lasted long enough to
+    keep a limit on the TTFT, which did not rise any more.
     """
 
     rate: float
@@ -46,6 +45,7 @@ class ProbeResult:
     num_effective: float = 0.0
     bad: float = 0.0
     look: int = 1
+    num_needed: int | None = None
     figures: Figures = field(default_factory=Figures)
     note: str = ""
     num_rounds: int = 1
@@ -55,6 +55,14 @@ class ProbeResult:
     def margin(self) -> float:
         """Of the limit that is nearest to being missed, or missed most."""
         return max(self.margins.values())
+
+    @property
+    def missing_s(self) -> float:
+        """For how much longer it would have had to last to pass, were the rest like what came. Infinite where nothing
+        would do."""
+        if self.num_needed is None or not self.num_effective:
+            return math.inf
+        return max(0.0, self.num_needed / self.num_effective - 1) * self.num_requests / self.rate
 
     @property
     def binding(self) -> str:
@@ -100,76 +108,3 @@ class CertainProber(Protocol):
     def certify(self, rate: float, confidence: float) -> ProbeResult:
         """A probe whose PASS and FAIL are each true at this confidence. Raises NoriaError."""
         ...
-
-
-def least_to_pass(share: float, confidence: float) -> int:
-    """Of fewer requests nothing is certain, even where none of them is late."""
-    return minimum_count(0, share, spent(1 - confidence, 1))
-
-
-class Certifier:
-    """One sequential verdict on several limits.
-
-    PASS where each of them passes: if one is missed in truth, it passes by chance no more often than 1 - confidence, so
-    nothing has to be shared among them. FAIL where one fails at its part of that. The two are claims of their own, each
-    with an error of its own to spend, so what is far beyond a limit fails long before anything could pass.
-
-    Looks come at counts of requests that are known beforehand. (To look once there are enough independent ones would
-    spend less, and is wrong: how many there are is estimated, and looks that come when the estimate is high passed
-    queues that miss their limit in 12 to 30 of 100 cases.)
-    """
-
-    def __init__(self, share: float, confidence: float) -> None:
-        self._share = share
-        alpha = 1 - confidence
-        self._passing = _Spending(alpha, least_to_pass(share, confidence))
-        self._failing = _Spending(alpha, LEAST_TO_JUDGE)
-
-    @property
-    def num_looks(self) -> int:
-        return self._passing.num_looks + self._failing.num_looks
-
-    def is_due(self, count: int) -> bool:
-        """count: requests that are decided."""
-        return count >= min(self._passing.next_look, self._failing.next_look)
-
-    def look(self, count: int, found: Mapping[str, Evidence]) -> Verdict:
-        """found: of each limit."""
-        if not found:
-            return Verdict.UNDECIDED
-        may_fail, may_pass = self._failing.spend(count), self._passing.spend(count)
-        if may_fail and any(self._fails(one, may_fail / len(found)) for one in found.values()):
-            return Verdict.FAIL
-        if may_pass and all(self._passes(one, may_pass) for one in found.values()):
-            return Verdict.PASS
-        return Verdict.UNDECIDED
-
-    def last_look(self, count: int, found: Mapping[str, Evidence]) -> Verdict:
-        """Where nothing more will come: whether one is due or not, it is the last that spends of the error."""
-        if count >= LEAST_TO_JUDGE:
-            self._passing.next_look = self._failing.next_look = 0
-        return self.look(count, found)
-
-    def _passes(self, one: Evidence, alpha: float) -> bool:
-        """Late ones are a share of the effective trials, so their number is rounded against the claim."""
-        return judge(math.ceil(one.bad), math.floor(one.num_effective), self._share, alpha) is Verdict.PASS
-
-    def _fails(self, one: Evidence, alpha: float) -> bool:
-        return judge(math.floor(one.bad), math.floor(one.num_effective), self._share, alpha) is Verdict.FAIL
-
-
-class _Spending:
-    """The looks of one claim."""
-
-    def __init__(self, alpha: float, first: int) -> None:
-        self.num_looks = 0
-        self.next_look = first
-        self._alpha = alpha
-
-    def spend(self, count: int) -> float:
-        """The error that this look may make; 0 where none is due."""
-        if count < self.next_look:
-            return 0.0
-        self.num_looks += 1
-        self.next_look = math.ceil(count * GROWTH)
-        return spent(self._alpha, self.num_looks)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import uvloop
 
-from noria.bench.certificate import Verdict, judge, spent
+from noria.bench.certificate import LEAST_TO_JUDGE, Certifier, Counted, Verdict
 from noria.bench.generator import Generator
 from noria.bench.http_target import open_http_target
 from noria.bench.outcome import Outcome
@@ -20,14 +20,17 @@ from noria.bench.run import warm_up
 from noria.bench.steady import is_stationary, trend
 from noria.bench.target import Sample, Target
 from noria.config.benching import TargetOptions
+from noria.tuning.chance import chance_to_pass
 from noria.tuning.figures import measure
 from noria.tuning.limits import Evidence, Limits, evidence, num_decided
-from noria.tuning.load import TunedLoad, begin_s, least_s
-from noria.tuning.probe import LEAST_TO_JUDGE, Certifier, Prober, ProbeResult, judged_by_figures
+from noria.tuning.load import TunedLoad, begin_s, least_s, num_warm_up
+from noria.tuning.probe import Prober, ProbeResult, judged_by_figures
+from noria.tuning.standing import Standing
 
-Look = Callable[[int, Mapping[str, Evidence]], Verdict]
+Look = Callable[[int, Mapping[str, Counted]], Verdict]
 
 _SAMPLE_EVERY_S = 0.5
+_TELL_EVERY_S = 1.0  # whoever draws it does so in this thread
 _LEAST_FOR_HOPE = 60  # requests after which it is asked whether a verdict may come at all
 _ANSWER_LIMIT_S = 600.0
 _MOST_LAG_S = 0.005
@@ -38,11 +41,14 @@ _LEAST_RISE = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """What a probe may cost. confidence: of its verdict. time_left_s: until when it has to be over."""
+    """What a probe may cost. confidence: of its verdict. time_left_s: until when it has to be over. least_chance: of a
+    verdict, below which it is given up. tell: about once a second, while it lasts."""
 
     most_requests: int
     confidence: float
     time_left_s: Callable[[], float]
+    least_chance: float = 0.1
+    tell: Callable[[Standing], None] = lambda standing: None
 
 
 class RealProber:
@@ -105,16 +111,21 @@ class Watch:
         self._limits = limits
         self._effort = effort
         self._begin_s = begin_s(play)
+        self._end_s = play.due[-1][0] if play.due else 0.0
         self._least_s = self._begin_s + least_s(limits.ttft_s)
-        self._num_planned = len(play.requests)
+        self._num_warm_up = num_warm_up(play)
+        self._num_planned = len(play.requests) - self._num_warm_up
         self._certifier = Certifier(limits.share, effort.confidence)
         self._found: dict[str, Evidence] = {}
+        self._needed: dict[str, int | None] = {}
         self._num_decided = 0
+        self._told_s = -math.inf
         self._is_ended = False
         self._is_settled = False
 
     def look(self, generator: Generator) -> None:
         """As the generator's on_look."""
+        self._tell(generator)
         is_late = self._effort.time_left_s() <= 0
         if not is_late and not self._is_due(generator):
             return
@@ -123,6 +134,33 @@ class Watch:
         if is_late or self.verdict is not Verdict.UNDECIDED or self._is_hopeless(generator.now_s):
             self._is_ended = True
             generator.stop()
+
+    def _tell(self, generator: Generator) -> None:
+        if generator.now_s < self._told_s + _TELL_EVERY_S:
+            return
+        self._told_s = generator.now_s
+        num_done = max(0, len(generator.outcomes) - self._num_warm_up)
+        scarce = self._scarce()
+        one = self._found.get(scarce)
+        # What came since the last look tells as much as what came before.
+        growth = max(1.0, num_done / one.num_decided) if one and one.num_decided else 1.0
+        standing = Standing(
+            num_done,
+            self._num_planned,
+            growth * one.num_effective if one else 0.0,
+            self._needed.get(scarce, 0),
+            max(0.0, min(self._effort.time_left_s(), self._end_s - generator.now_s)),
+        )
+        self._effort.tell(standing)
+
+    def _scarce(self) -> str:
+        """The limit of which most of what is needed is missing; empty before there is any evidence."""
+
+        def missing(name: str) -> tuple[float, float]:
+            one, needed = self._found[name], self._needed[name]
+            return math.inf if needed is None else needed / max(one.num_effective, 1.0), one.margin
+
+        return max(self._found, key=missing, default="")
 
     def _is_due(self, generator: Generator) -> bool:
         """Whether enough is decided for another look. Evidence is made only then: meanwhile nothing is sent."""
@@ -138,15 +176,17 @@ class Watch:
             end_s = max((one.end_s for one in outcomes), default=0.0)
             self._judge(self._certifier.last_look, outcomes, [], end_s)
         margins = {name: one.margin for name, one in self._found.items()}
-        worst = max(self._found.values(), key=lambda one: one.margin, default=None)
+        scarce = self._scarce()
+        one = self._found.get(scarce)
         return ProbeResult(
             rate,
             self.verdict,
             margins or dict.fromkeys(self._limits.by_name(), 0.0),
             self._num_decided,
-            worst.num_effective if worst else 0.0,
-            worst.bad if worst else 0.0,
+            one.num_effective if one else 0.0,
+            one.bad if one else 0.0,
             self._certifier.num_looks,
+            self._needed.get(scarce),
             measure(outcomes, samples, self._limits, self._begin_s),
             _lag_note(outcomes),
             is_settled=self._is_settled,
@@ -160,6 +200,7 @@ class Watch:
         decided = max((one.num_decided for one in found.values()), default=0)
         self._is_settled = now_s >= self._least_s and not self._still_grows(outcomes)
         self._found, self._num_decided = found or self._found, decided
+        self._needed = {name: self._certifier.num_needed(one) for name, one in self._found.items()}
         verdict = look(decided, found)
         if verdict is Verdict.PASS and not self._is_settled:
             verdict = Verdict.UNDECIDED
@@ -178,18 +219,18 @@ class Watch:
         return math.isinf(self._limits.ttft_s) or rise_s > _LEAST_RISE * self._limits.ttft_s
 
     def _is_hopeless(self, now_s: float) -> bool:
-        """Whether all requests of the probe, were they like those so far, would still leave it open. Not asked of a
-        load that has not lasted long enough to say anything by its figures either."""
+        """Whether it is not likely enough to pass once all requests of the probe have come. Not asked of a load that
+        has not lasted long enough to say anything by its figures either."""
         if self._num_decided < _LEAST_FOR_HOPE or now_s < self._least_s:
             return False
         growth = max(1.0, self._num_planned / self._num_decided)
-        alpha = spent(1 - self._effort.confidence, 2)
-        return any(_stays_open(one, growth, self._limits.share, alpha) for one in self._found.values())
+        chances = (self._chance(one, growth) for one in self._found.values())
+        return min(chances, default=1.0) < self._effort.least_chance
 
-
-def _stays_open(one: Evidence, growth: float, share: float, alpha: float) -> bool:
-    foretold = judge(round(one.bad * growth), round(one.num_effective * growth), share, alpha)
-    return foretold is Verdict.UNDECIDED
+    def _chance(self, one: Evidence, growth: float) -> float:
+        """That it passes in the end, were the rest like what came."""
+        ahead = (growth - 1) * one.num_effective
+        return chance_to_pass(one, ahead, one, self._limits.share, self._certifier.last_alpha)
 
 
 def _lag_note(outcomes: list[Outcome]) -> str:

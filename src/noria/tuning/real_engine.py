@@ -18,6 +18,7 @@ from noria.tuning.server_child import server_info, serving
 from noria.tuning.setting import Setting, serve_arguments, serve_options
 
 _SCREENING_CONFIDENCE = 0.8
+_SCREENING_CHANCE = 0.5  # of being certain: below, its figures have to do
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ class RealEngine:
             most_requests=self._most_screening,
             confidence=min(_SCREENING_CONFIDENCE, effort.confidence),
             time_left_s=times.screening_left_s,
+            least_chance=_SCREENING_CHANCE,
         )
         with serving(serve_arguments(serve_options(self._stated, config)), log) as url:
             self.note(setting, server_info(url))

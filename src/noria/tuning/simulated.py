@@ -25,8 +25,8 @@ from noria.core.outputs import FinishReason
 from noria.engine.messages import StepRecord
 from noria.tuning.figures import measure
 from noria.tuning.limits import Evidence, ItlStat, Limits, evidence
-from noria.tuning.load import TunedLoad, begin_s, least_s, num_warm_up
-from noria.tuning.probe import LEAST_TO_JUDGE, Certifier, ProbeResult
+from noria.tuning.load import TunedLoad, begin_s, num_warm_up
+from noria.tuning.probe import ProbeResult
 
 _AT_ONCE, _NUM_AT_ONCE = 1e6, 60  # requests a second, requests
 _CLEARLY = 3.0  # times as many late ones as a limit allows: the rest of the load cannot change the verdict
@@ -78,17 +78,15 @@ class SimulatedProber:
             self.peak = self.peak.with_steps(run.steps[0])
         return self._result(rate, play, self._seen(run.outcomes, play), samples(run.steps[0]))
 
-    def certifies(self, rate: float, most: int, confidence: float) -> bool:
-        """Whether the sequential certificate of a real probe would pass within so many requests."""
-        if most < LEAST_TO_JUDGE:
-            return False
-        play = self._load.play(rate, most)
+    def evidence(self, rate: float, count: int) -> dict[str, Evidence]:
+        """Of so many requests; empty where so many were late that the simulation ended early."""
+        play = self._load.lasting_play(rate, count, self._limits.ttft_s)
         watch = _Watch(Driver(play, self._load.seed, self._front), play, self._limits, self._front)
         try:
             run = simulate(self._deployment, watch.first(), keeps_steps=False, follow_up=watch.follow_up)
         except _ClearlyLateError:
-            return False
-        return _is_certified(self._seen(run.outcomes, play), self._limits, begin_s(play), confidence)
+            return {}
+        return evidence(self._seen(run.outcomes, play), self._limits, begin_s=begin_s(play))
 
     def saturated_rate(self) -> float:
         """Requests answered a second when all of a part of the load come at once."""
@@ -117,21 +115,6 @@ class SimulatedProber:
             figures=measure(outcomes, states, self._limits, begin_s(play)),
             num_rounds=self._load.rounds(len(play.requests)),
         )
-
-
-def _is_certified(
-    outcomes: Sequence[BenchOutcome], limits: Limits, begin_s: float, confidence: float
-) -> bool:
-    came = sorted((one for one in outcomes if one.arrival_s >= begin_s), key=lambda one: one.arrival_s)
-    certifier = Certifier(limits.share, confidence)
-    for count in range(1, len(came) + 1):
-        if not certifier.is_due(count):
-            continue
-        verdict = certifier.look(count, evidence(came[:count], limits))
-        has_lasted = came[count - 1].arrival_s - begin_s >= least_s(limits.ttft_s)
-        if verdict is Verdict.FAIL or (verdict is Verdict.PASS and has_lasted):
-            return verdict is Verdict.PASS
-    return False
 
 
 def _is_kept(one: Evidence, share: float) -> bool:

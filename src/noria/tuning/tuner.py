@@ -26,8 +26,9 @@ from noria.tuning.real_engine import RealEngine, Times
 from noria.tuning.setting import Setting
 from noria.tuning.shifts import Rival, Shifted, Shifts, shifted_loads
 from noria.tuning.space import Space, neighbours
+from noria.tuning.standing import Standing
 
-_EXPLORE_UNTIL, _SCREEN_UNTIL, _CERTIFY_UNTIL = 0.3, 0.52, 0.93  # of the time
+_EXPLORE_UNTIL, _SCREEN_UNTIL, _CERTIFY_UNTIL = 0.3, 0.5, 0.95  # of the time
 _SIMULATE_ONLY_UNTIL = 0.8
 _MOST_SENSITIVITY_PROBES = 6
 # Of a probe that is to be certain, should it need more than was foretold; the time left bounds it long before.
@@ -127,6 +128,7 @@ class Tuner:
 
     def __post_init__(self) -> None:
         self._start_s = self.clock()
+        self._doing = ""
         job = self.job
         self._explorer = Explorer(
             job.calibration,
@@ -141,9 +143,9 @@ class Tuner:
         self._confirmer = Confirmer(
             self._opened,
             lambda: self._left_s(_SCREEN_UNTIL) > 0,
-            lambda words: self.tell(words, self._share()),
+            self._begin,
             job.asked.confidence,
-            Foresight(self._explorer, self._certify_left_s, job.limits.share),
+            Foresight(self._explorer, self._certify_left_s, job.limits),
         )
 
     def explore(self) -> None:
@@ -318,8 +320,18 @@ class Tuner:
 
     def _opened(self, setting: Setting) -> AbstractContextManager[tuple[Prober, CertainProber]]:
         times = Times(lambda: self._left_s(_SCREEN_UNTIL), self._certify_left_s)
-        effort = Effort(_MOST_REQUESTS, self.job.asked.confidence, self._certify_left_s)
+        effort = Effort(
+            _MOST_REQUESTS, self.job.asked.confidence, self._certify_left_s, tell=self._tell_standing
+        )
         return self._engine.opened(setting, times, effort)
+
+    def _begin(self, words: str) -> None:
+        """Something on the real engine, which from now on tells how far it is."""
+        self._doing = words
+        self.tell(words, self._share())
+
+    def _tell_standing(self, standing: Standing) -> None:
+        self.tell(f"{self._doing}: {standing.words()}", self._share())
 
     def _certify_left_s(self) -> float:
         return self._left_s(_CERTIFY_UNTIL)

@@ -101,12 +101,33 @@ def certificate_words(found: Found) -> str:
         return (
             f"Certified: at {best.rate:.3g} requests/s at least {share} keep each limit, at a confidence of "
             f"{found.job.asked.confidence:g}, by {best.num_requests} requests that tell as much as "
-            f"{best.num_effective:.0f} independent ones."
+            f"{_effective_words(best)}."
         )
     return (
         f"Not certified: {best.num_requests} requests (as much as {best.num_effective:.0f} independent ones) kept the "
-        "limits, which is too few to be sure; give it more --minutes."
+        f"limits, which is too few to be sure. {_missing_words(found)}"
     )
+
+
+def _effective_words(one: ProbeResult) -> str:
+    """Independent requests that were had, and needed."""
+    needed = "no number would do" if one.num_needed is None else f"{one.num_needed} needed"
+    return f"{one.num_effective:.0f} independent ones, {one.bad:.1f} of them late ({needed})"
+
+
+def _missing_words(found: Found) -> str:
+    """How far the tries to be certain were from it."""
+    final = found.confirmed[found.chosen.setting].final
+    if final is None:
+        return "There was no time to certify any rate; give it more --minutes."
+    nearest = min(final.probes, key=lambda one: one.missing_s)
+    told = (
+        f"The try that came nearest, at {nearest.rate:.3g} requests/s, had {nearest.num_requests} requests that "
+        f"tell as much as {_effective_words(nearest)}"
+    )
+    if math.isinf(nearest.missing_s):
+        return f"{told}: at that rate too many are late."
+    return f"{told}: it would have had to last another {nearest.missing_s:.0f} s; give it more --minutes."
 
 
 def command(found: Found) -> str:
