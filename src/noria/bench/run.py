@@ -167,9 +167,8 @@ class _Watch:
         self.certificate: Certificate | None = None
         self._play = play
         self._slo = slo
-        self._target, self._confidence = load.slo_target, load.confidence
+        self._load = load
         self._certifier = Certifier(load.slo_target, load.confidence) if slo.is_stated else None
-        self._is_until_certain = load.until is not None
         self._tell = tell
         self._num_read = 0
         self._counts = {"ok": 0, "bad": 0, "tokens": 0}
@@ -179,7 +178,7 @@ class _Watch:
 
     def look(self, generator: Generator) -> None:
         self._read(generator.outcomes)
-        if self._is_until_certain:
+        if self._load.until is not None:
             self._judge(generator)
         self._tell(self._news(generator))
 
@@ -209,8 +208,8 @@ class _Watch:
         found = {"slo": known.trials}
         return Certificate(
             verdict=look(len(known.is_bad), found),
-            target=self._target,
-            confidence=self._confidence,
+            target=self._load.slo_target,
+            confidence=self._load.confidence,
             num_requests=len(known.is_bad),
             num_effective=math.floor(known.trials.num_effective),
             num_bad=sum(known.is_bad),

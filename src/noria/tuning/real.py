@@ -100,6 +100,28 @@ async def _sample(target: Target, samples: list[Sample]) -> None:
         await asyncio.sleep(_SAMPLE_EVERY_S)
 
 
+class _Telling:
+    """About once a second, how far a load is. num_planned: requests that count."""
+
+    def __init__(self, play: Play, effort: Effort) -> None:
+        self._num_warm_up = num_warm_up(play)
+        self.num_planned = len(play.requests) - self._num_warm_up
+        self._effort = effort
+        self._end_s = play.due[-1][0] if play.due else 0.0
+        self._told_s = -math.inf
+
+    def tell(self, generator: Generator, one: Evidence | None, num_needed: int | None) -> None:
+        """one: the limit of which most is missing; what came since it was judged tells as much as what came before."""
+        if generator.now_s < self._told_s + _TELL_EVERY_S:
+            return
+        self._told_s = generator.now_s
+        num_done = max(0, len(generator.outcomes) - self._num_warm_up)
+        growth = max(1.0, num_done / one.num_decided) if one and one.num_decided else 1.0
+        left_s = min(self._effort.time_left_s(), self._end_s - generator.now_s)
+        num_effective = growth * one.num_effective if one else 0.0
+        self._effort.tell(Standing(num_done, self.num_planned, num_effective, num_needed, max(0.0, left_s)))
+
+
 class Watch:
     """Judges a load while it is sent, and ends it.
 
@@ -111,21 +133,19 @@ class Watch:
         self._limits = limits
         self._effort = effort
         self._begin_s = begin_s(play)
-        self._end_s = play.due[-1][0] if play.due else 0.0
         self._least_s = self._begin_s + least_s(limits.ttft_s)
-        self._num_warm_up = num_warm_up(play)
-        self._num_planned = len(play.requests) - self._num_warm_up
+        self._telling = _Telling(play, effort)
         self._certifier = Certifier(limits.share, effort.confidence)
         self._found: dict[str, Evidence] = {}
         self._needed: dict[str, int | None] = {}
         self._num_decided = 0
-        self._told_s = -math.inf
         self._is_ended = False
         self._is_settled = False
 
     def look(self, generator: Generator) -> None:
         """As the generator's on_look."""
-        self._tell(generator)
+        scarce = self._scarce()
+        self._telling.tell(generator, self._found.get(scarce), self._needed.get(scarce, 0))
         is_late = self._effort.time_left_s() <= 0
         if not is_late and not self._is_due(generator):
             return
@@ -134,24 +154,6 @@ class Watch:
         if is_late or self.verdict is not Verdict.UNDECIDED or self._is_hopeless(generator.now_s):
             self._is_ended = True
             generator.stop()
-
-    def _tell(self, generator: Generator) -> None:
-        if generator.now_s < self._told_s + _TELL_EVERY_S:
-            return
-        self._told_s = generator.now_s
-        num_done = max(0, len(generator.outcomes) - self._num_warm_up)
-        scarce = self._scarce()
-        one = self._found.get(scarce)
-        # What came since the last look tells as much as what came before.
-        growth = max(1.0, num_done / one.num_decided) if one and one.num_decided else 1.0
-        standing = Standing(
-            num_done,
-            self._num_planned,
-            growth * one.num_effective if one else 0.0,
-            self._needed.get(scarce, 0),
-            max(0.0, min(self._effort.time_left_s(), self._end_s - generator.now_s)),
-        )
-        self._effort.tell(standing)
 
     def _scarce(self) -> str:
         """The limit of which most of what is needed is missing; empty before there is any evidence."""
@@ -223,7 +225,7 @@ class Watch:
         has not lasted long enough to say anything by its figures either."""
         if self._num_decided < _LEAST_FOR_HOPE or now_s < self._least_s:
             return False
-        growth = max(1.0, self._num_planned / self._num_decided)
+        growth = max(1.0, self._telling.num_planned / self._num_decided)
         chances = (self._chance(one, growth) for one in self._found.values())
         return min(chances, default=1.0) < self._effort.least_chance
 
