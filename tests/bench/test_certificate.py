@@ -45,18 +45,18 @@ def test_many_bad_ones_fail_and_few_requests_say_nothing() -> None:
     assert judge(0, 0, 0.95, 0.05) is Verdict.UNDECIDED
 
 
-def test_looks_and_the_end_spend_two_fifths_of_the_error_and_no_more() -> None:
+def test_looks_and_the_end_spend_three_tenths_of_the_error_and_no_more() -> None:
     certifier, spent_before = Certifier(0.95, 0.95), 0.0
     for count in range(20_000):
         left = certifier.last_alpha
         if certifier.is_due(count):
             certifier.look(count, NOTHING_KNOWN)
             spent_before += left - certifier.last_alpha
-    assert 0.009 < spent_before < 0.01
-    assert spent_before + certifier.last_alpha == pytest.approx(0.02)
+    assert 0.0068 < spent_before < 0.0075
+    assert spent_before + certifier.last_alpha == pytest.approx(0.015)
 
 
-@pytest.mark.parametrize("count", [50, 104, 105, 500, 3000])
+@pytest.mark.parametrize("count", [50, 109, 110, 500, 3000])
 def test_what_the_end_of_a_run_may_spend_is_known_before_it(count: int) -> None:
     certifier = Certifier(0.95, 0.95)
     for number in range(count):
@@ -141,18 +141,18 @@ def test_the_synthetic_queues_are_those_of_the_formulas(is_fixed: bool) -> None:
         assert float((waited <= limit).mean()) == pytest.approx(share_of(limit, 0.6), abs=0.01)
 
 
-def test_a_clear_case_is_over_after_104_requests_and_at_the_end_after_77() -> None:
-    assert Certifier(0.95, 0.95).look(104, {"slo": Trials(0.0, 104.0)}) is Verdict.PASS
-    assert Certifier(0.95, 0.95).look(104, {"slo": Trials(0.0, 103.0)}) is Verdict.UNDECIDED
-    assert Certifier(0.95, 0.95).last_look(77, {"slo": Trials(0.0, 77.0)}) is Verdict.PASS
-    assert Certifier(0.95, 0.95).last_look(77, {"slo": Trials(0.0, 76.0)}) is Verdict.UNDECIDED
-    assert least_to_pass(0.95, 0.95) == 77
+def test_a_clear_case_is_over_after_109_requests_and_at_the_end_after_82() -> None:
+    assert Certifier(0.95, 0.95).look(109, {"slo": Trials(0.0, 109.0)}) is Verdict.PASS
+    assert Certifier(0.95, 0.95).look(109, {"slo": Trials(0.0, 108.0)}) is Verdict.UNDECIDED
+    assert Certifier(0.95, 0.95).last_look(82, {"slo": Trials(0.0, 82.0)}) is Verdict.PASS
+    assert Certifier(0.95, 0.95).last_look(82, {"slo": Trials(0.0, 81.0)}) is Verdict.UNDECIDED
+    assert least_to_pass(0.95, 0.95) == 82
 
 
 def test_bad_ones_are_rounded_against_the_claim_when_scaled_to_fewer_requests() -> None:
     """A quarter of a bad one counts as one."""
-    assert Certifier(0.95, 0.95).last_look(300, {"slo": Trials(0.25, 80.0)}) is Verdict.UNDECIDED
-    assert Certifier(0.95, 0.95).last_look(300, {"slo": Trials(0.0, 80.0)}) is Verdict.PASS
+    assert Certifier(0.95, 0.95).last_look(300, {"slo": Trials(0.25, 85.0)}) is Verdict.UNDECIDED
+    assert Certifier(0.95, 0.95).last_look(300, {"slo": Trials(0.0, 85.0)}) is Verdict.PASS
 
 
 @pytest.mark.parametrize(

@@ -69,10 +69,10 @@ def test_where_none_is_likely_the_lowest_is_tried_at_which_enough_requests_come(
 
 
 def test_no_rate_is_foretold_certain_that_has_too_few_requests_and_the_least_may_be() -> None:
-    """8 minutes, of which 185 s are left: eight tenths of that hold the 90 and their warm-up at 0.68 a second."""
+    """8 minutes, of which 185 s are left: eight tenths of that hold the 96 and their warm-up at 0.72 a second."""
     foresight = Foresight(never_late(), lambda: 185.0, LIMITS)
     least = foresight.least_rate(0.975)
-    assert least == pytest.approx((90 + 10) / (0.8 * 185.0))
+    assert least == pytest.approx((96 + 10) / (0.8 * 185.0))
     assert foresight.is_likely(Setting(), 0.1, 1.01 * least, 0.975)
     assert not foresight.is_likely(Setting(), 0.1, 0.99 * least, 0.975)
     assert Foresight(never_late(), lambda: 0.0, LIMITS).least_rate(0.975) == math.inf

@@ -133,16 +133,16 @@ def test_while_it_lasts_it_tells_requests_independent_ones_and_the_time_left() -
     assert [one.num_done for one in told] == sorted(one.num_done for one in told)
     assert [one.left_s for one in told] == sorted((one.left_s for one in told), reverse=True)
     last = told[-1]
-    assert last.num_done == pytest.approx(100, abs=10)
+    assert 100 <= last.num_done < 125
     assert last.num_effective == pytest.approx(last.num_done, rel=0.1)
     assert last.num_needed is not None
-    assert 77 <= last.num_needed < 104
+    assert 82 <= last.num_needed < 109
     assert f"{last.num_done} of 180 requests" in last.words()
     assert f"of {last.num_needed} independent ones" in last.words()
 
 
 def test_a_load_that_stays_open_tells_what_was_missing_and_for_how_long() -> None:
-    """Forty requests of which none was late, where 77 are needed: it would have had to last about twice as long."""
+    """Forty requests of which none was late, where 82 are needed: it would have had to last about twice as long."""
     judge = watch(most=60)
     outcomes = [outcome(i, judge._begin_s + i / 2, 0.1, WHOLE) for i in range(40)]
     watched(outcomes, judge)

@@ -19,7 +19,7 @@ LEAST_TO_JUDGE = 12  # requests: of fewer nothing is said
 _GROWTH = 1.35  # of the count from one look to the next
 # Of the error. The rest is for what the binomial does not know: that the number of effective requests is an estimate.
 # (With all of it spent, queues that just miss their limit passed in up to 7 of 100 runs, instead of 5.)
-_SPENT = 0.4
+_SPENT = 0.3
 _ON_THE_WAY = 0.5  # of that may be spent before the end; a look that ends a run so has at least the rest
 _MOST_NEEDED = 5000  # effective requests: whether so many would be enough is not asked
 
@@ -121,7 +121,7 @@ class Certifier:
     nothing has to be shared among them. FAIL where one fails at its part of that. The two are claims of their own, each
     with an error of its own to spend, so what is far beyond a limit fails long before anything could pass.
 
-    Looks come at counts of requests that are known beforehand: of alpha, two fifths of the error, the k-th spends
+    Looks come at counts of requests that are known beforehand: of alpha, three tenths of the error, the k-th spends
     alpha / 2 k (k + 1), and the one that ends the run all that is left, which is at least a half. (To look once there
     are enough independent ones would spend less, and is wrong: how many there are is estimated, and looks that come
     when the estimate is high passed queues that miss their limit in 12 to 30 of 100 cases.)

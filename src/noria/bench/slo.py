@@ -20,6 +20,7 @@ _KEYS = ("ttft", "tpot", "e2el")
 # says nothing of how the bad ones do. A floor of a half would be too high: queues at the edge would pass too often.
 _LEAST_STRESS, _MOST_STRESS = 0.1, 2.0
 _TAIL = 0.8  # more of a run would be far from the limit, less too few to tell how they hang together
+_ROUNDING = 1e-6  # relative: what is no nearer to its limit than by this is as near
 _LEAST_LATE = 5  # to tell anything of how those that were late hang together
 
 
@@ -40,7 +41,7 @@ def tail_count(stress: Sequence[float]) -> float:
     if not len(values):
         return 0.0
     is_late = values > 1.0
-    is_high = values > min(float(np.quantile(values, _TAIL)), 1.0)
+    is_high = values > (1 + _ROUNDING) * min(float(np.quantile(values, _TAIL)), 1.0)
     high = long_run_count(is_high.astype(np.float64))
     if is_late.sum() < _LEAST_LATE:
         return high
