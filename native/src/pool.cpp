@@ -85,6 +85,8 @@ Pool::Pool(int num_threads) : num_threads_(num_threads), owner_(getpid()) {
     stop();
     throw;
   }
+  const uint32_t num_started = static_cast<uint32_t>(threads_.size());
+  for (uint32_t seen = up_.now(); seen != num_started; seen = up_.now()) up_.wait_beyond(seen, kSpinsInside);
 }
 
 Pool::~Pool() { stop(); }
@@ -134,6 +136,7 @@ void Pool::barrier() {
 
 void Pool::work(int thread_index) {
   const PlainArithmetic plain;
+  up_.advance();
   for (uint32_t seen = 0;; ++seen) {
     start_.wait_beyond(seen, kSpinsBetween);
     if (stopping_) return;

@@ -31,7 +31,9 @@ class Pool {
 
   // num_threads: the caller's included. Throws std::invalid_argument for less than 1 or a thousand and more, and
   // std::runtime_error where the system does not start so many.
-  // Threads stay with the process that started them: in one that is forked from it later, nothing runs.
+  // Threads stay with the process that started them: in one that is forked from it later, nothing runs. All of them are
+  // up by then: one that was forked in the middle of a start would have a copy of whatever lock that had taken, as of a
+  // memory allocator that takes no care of forks, for ever locked.
   explicit Pool(int num_threads);
   ~Pool();
   Pool(const Pool&) = delete;
@@ -70,6 +72,7 @@ class Pool {
   Task task_ = nullptr;
   void* context_ = nullptr;
   bool stopping_ = false;
+  Event up_;  // as many times as threads have started
   Event start_;
   Event gate_;
   alignas(64) std::atomic<int> arrived_{0};
