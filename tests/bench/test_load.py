@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from itertools import chain, pairwise, repeat
+from itertools import chain, count, pairwise, repeat
 from typing import Any
 
 import pytest
@@ -210,6 +210,60 @@ def test_stopping_cuts_what_is_under_way_and_keeps_what_came() -> None:
     with scripted(script) as server:
         outcomes = uvloop.run(go(server))
     assert sorted(one.status.value for one in outcomes) == ["cut", "cut", "ok", "ok"]
+
+
+def test_a_load_that_is_ended_is_looked_at_no_more() -> None:
+    """What is cut tells of nothing: a verdict of before must stay."""
+    looks: list[bool] = []
+
+    async def go(server: ScriptedServer) -> None:
+        target = await open_http_target(TargetOptions(base_url=server.url), None, 0)
+        due = tuple((0.0, index) for index in range(2))
+        play = Play(requests(2), due, {}, False, None, None, 1.0)
+        generator = Generator(target, play, 60.0, on_look=lambda one: looks.append(one.is_stopped))
+        running = asyncio.ensure_future(generator.run())
+        while not looks:
+            await asyncio.sleep(0.005)
+        generator.stop()
+        generator._look()
+        await running
+        target.close()
+
+    with scripted(lambda body: Script(chunks=((60.0, 1),))) as server:
+        uvloop.run(go(server))
+    assert not any(looks)
+
+
+def test_answers_that_were_cut_after_their_limit_count_as_bad() -> None:
+    """A load that is ended in the middle is not judged by the quick ones alone."""
+
+    numbers = count()
+
+    def script(body: dict[str, Any]) -> Script:
+        return Script(chunks=((0.0 if next(numbers) <= 20 else 600.0, 1),))  # number 0 does not count
+
+    async def measure(server: ScriptedServer) -> RunResult:
+        target = await open_http_target(TargetOptions(base_url=server.url), None, 0)
+        load = LoadOptions(rate=500.0, requests=40, slo=("ttft:1",))
+        workload = WorkloadOptions(prompt_tokens="4", output_tokens="1")
+        stop = Stop()
+
+        def tell(news: News) -> None:
+            if news.num_sent == 40 and news.num_open == 20:
+                stop()
+
+        try:
+            return await run(target, Asked(workload, load, 60.0), tell, stop)
+        finally:
+            target.close()
+
+    with scripted(script) as server:
+        result = uvloop.run(measure(server))
+    cut = [one for one in result.outcomes if one.status is Status.CUT]
+    assert len(cut) == 20
+    assert result.certificate is not None
+    assert result.certificate.num_requests == 40
+    assert result.certificate.num_bad >= len(cut)
 
 
 def test_a_certain_pass_ends_the_run_early() -> None:

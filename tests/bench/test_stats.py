@@ -13,6 +13,7 @@ from noria.bench.stats import (
     binomial_upper_tail,
     effective_count,
     lag_one,
+    long_run_count,
     mean_interval,
     quantile_interval,
     rank_correlation,
@@ -91,6 +92,15 @@ def test_correlated_values_count_as_fewer() -> None:
     values = autoregressive(random, 20_000, 0.5)
     assert lag_one(values) == pytest.approx(0.5, abs=0.03)
     assert effective_count(values) == pytest.approx(20_000 / 3, rel=0.1)
+
+
+def test_spells_within_which_values_alternate_tell_no_more_than_spells() -> None:
+    """As behind two replicas that take turns while one of them stalls: neighbours alone seem to know nothing of each
+    other."""
+    spells = np.tile(np.concatenate([np.zeros(260), np.tile([1.0, 0.0], 20)]), 5)
+    assert lag_one(spells) == 0.0
+    assert long_run_count(spells) < len(spells) / 10
+    assert long_run_count(np.tile([0.0, 1.0], 200)) == 400  # without spells all of them count
 
 
 @pytest.mark.parametrize("value", [0.1, 1e-9, 3.0])

@@ -204,7 +204,10 @@ def test_a_protocol_is_told_since_when_a_whole_request_waits_for_it() -> None:
     async def scenario(scene: Scene) -> None:
         scene.engine.crowd_inside = ROOM
         before_s = time.monotonic()
-        await asyncio.gather(*(scene.ask(POST) for _ in range(3)))
+        clients = [socket.create_connection(scene.listener.getsockname()) for _ in range(3)]
+        for client in clients:
+            client.sendall(POST)
+        await asyncio.gather(*map(all_of, clients))
         assert [before_s <= made.waited_since_s <= time.monotonic() for made in scene.made] == [True] * 3
         # They were accepted in this order, whenever each was let in.
         assert sorted(made.waited_since_s for made in scene.made) == [

@@ -45,10 +45,10 @@ class Told:
     def wait(self, server: Server, count: int = 1) -> dict[str, list[Any]]:
         """Once so many requests are counted: one may be a moment after its answer."""
         while True:
-            found = self.points()
-            if sum(point.count for point in found.get(DURATION, [])) >= count:
-                return found
-            server.get("/health")
+            is_told = sum(point.count for point in self.points().get(DURATION, [])) >= count
+            server.get("/health")  # the loop that answers it is through with telling
+            if is_told:
+                return self.points()
 
 
 @pytest.fixture

@@ -96,7 +96,8 @@ class Generator:
         for one in list(self._open.values()):
             if now_s - one.arrival_s > self._limit_s:
                 one.flight.end(Status.TIMEOUT)
-        self._on_look(self)
+        if not self.is_stopped:  # what is being cut tells of nothing any more
+            self._on_look(self)
         self._settle()
 
     def _tick(self) -> None:

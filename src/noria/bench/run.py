@@ -187,7 +187,11 @@ class _Watch:
         if self._certifier is None:
             return
         if self.certificate is None or self.certificate.verdict is Verdict.UNDECIDED:
-            known = decided(outcomes, [], self._slo, 0.0)
+            # What was cut had not ended by then: without it, only the quick ones would be judged.
+            cut = [one for one in outcomes if one.status is Status.CUT]
+            still_open = [(one.index, one.arrival_s, bool(one.chunk_s)) for one in cut]
+            end_s = max((one.end_s for one in cut), default=0.0)
+            known = decided(outcomes, still_open, self._slo, end_s)
             if known.is_bad:
                 self.certificate = self._certificate(self._certifier, self._certifier.last_look, known)
 

@@ -37,9 +37,7 @@ class Interval:
 
 def lag_one(values: Values) -> float:
     """Autocorrelation at lag 1, in [0, 1): what is negative would only make the interval narrower."""
-    if (
-        len(values) < 4 or np.ptp(values) <= _ROUNDING * np.abs(values).max()
-    ):  # what differs is how they were rounded
+    if _hardly_differ(values):
         return 0.0
     centred = values - values.mean()
     power = float(centred @ centred)
@@ -60,7 +58,7 @@ def long_run_count(values: Values) -> float:
     (initial monotone sequence; Geyer, "Practical Markov chain Monte Carlo", 1992). Never more than the values.
     """
     count = len(values)
-    if lag_one(values) <= 0:
+    if _hardly_differ(values):
         return float(count)
     centred = values - values.mean()
     spectrum = np.fft.rfft(centred, 2 * count)
@@ -69,6 +67,11 @@ def long_run_count(values: Values) -> float:
     end = int(np.argmax(pairs <= 0)) if (pairs <= 0).any() else len(pairs)
     falling = np.minimum.accumulate(pairs[:end])
     return count / max(1.0, 2 * float(falling.sum()) - 1)
+
+
+def _hardly_differ(values: Values) -> bool:
+    """Too few to tell, or what differs is how they were rounded."""
+    return len(values) < 4 or bool(np.ptp(values) <= _ROUNDING * np.abs(values).max())
 
 
 def mean_interval(values: Values, confidence: float = CONFIDENCE) -> Interval:

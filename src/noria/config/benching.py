@@ -197,7 +197,7 @@ class LoadOptions:
         default_words="none",
     )
     slo_target: float = option(
-        0.95, "Share of all requests that shall keep every limit.", REAL, low=0, high=1, low_is_open=True
+        0.95, "Share of all requests that shall keep every limit.", REAL, low=0, high=0.9999, low_is_open=True
     )
     confidence: float = option(
         0.95, "How sure the verdict and the intervals shall be.", REAL, low=0.5, high=0.9999

@@ -1,4 +1,4 @@
-"""What crosses between scheduler and runner: frozen, complete, free of tensors.
+"""What crosses between scheduler and runner: changed by nobody, complete, free of tensors.
 
 Everything that prices a step is in the plan; what the runner may know of a request it has been told here.
 """

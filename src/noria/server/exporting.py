@@ -100,6 +100,8 @@ def _start(flag: str, endpoint: str, start: Callable[[str], Report]) -> Report:
         return start(endpoint)
     except ImportError as error:
         raise ConfigError(f"{flag} needs OpenTelemetry ({error}): pip install 'noria[otel]'") from error
+    except ValueError as error:
+        raise ConfigError(f"{flag}: an OTEL_* setting cannot be used: {error}") from error
 
 
 def _resource() -> Resource:

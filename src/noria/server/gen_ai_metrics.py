@@ -53,7 +53,8 @@ class GenAIMetrics:
         }
         failed = {} if trace.error is None else {"error.type": trace.error}
         if trace.ended_ns is not None:
-            self._duration.record((trace.ended_ns - trace.began_ns) / 1e9, named | failed)
+            seconds = max(0, trace.ended_ns - trace.began_ns) / 1e9  # the wall clock may have been set back
+            self._duration.record(seconds, named | failed)
         for record in () if failed else trace.records.values():
             self._tell_sequence(record, named)
 

@@ -32,7 +32,7 @@ OPERATIONS: Mapping[str, str] = {
     "/v1/embeddings": "embeddings",
 }
 
-_FAILURES = (FinishReason.ERROR, FinishReason.FAULT, FinishReason.LOST)
+_FAILURES = (FinishReason.ERROR, FinishReason.FAULT, FinishReason.LOST, FinishReason.TIMEOUT)
 _FLUSH_S = 3.0  # all reports together
 _RECORD_WAIT_S = 5.0  # a cancelled sequence's record follows the answer; that of a dead engine's never comes
 
@@ -51,6 +51,7 @@ class RequestTrace:
     is_stream: bool = False
     sequences: list[EngineRequest] = field(default_factory=list)
     records: dict[str, RequestRecord] = field(default_factory=dict)
+    is_lost: bool = False  # records that never came: the engine had died
 
     @property
     def is_whole(self) -> bool:
@@ -61,7 +62,8 @@ class RequestTrace:
         """What the conventions call its type: the HTTP status, or how a sequence ended whose answer had begun."""
         if self.status >= 400:
             return str(self.status)
-        return next((one.finish.value for one in self.records.values() if one.finish in _FAILURES), None)
+        ends = [one.finish for one in self.records.values()] + [FinishReason.LOST] * self.is_lost
+        return next((finish.value for finish in ends if finish in _FAILURES), None)
 
 
 class Report(Protocol):
@@ -151,6 +153,7 @@ class Tracing:
 
     def _give_up(self, trace: RequestTrace) -> None:
         if any(request.request_id in self._open for request in trace.sequences):
+            trace.is_lost = True
             self._emit(trace)
 
     def _emit(self, trace: RequestTrace) -> None:

@@ -16,13 +16,13 @@ _PART = 0.8  # of the time left: the machine may be slower than foretold, and th
 _LIKELY = 0.75  # the chance from which on a rate is worth the time
 # The limit is known to some percent, and beyond it nothing passes: a rate has to be likely if it is this much nearer.
 _NEARER = 1.05
-# That are simulated, to ask of one rate: of more it would take the probes' own time.
+# That are simulated, to ask of one rate: of more it would take the probes' own time. (Where a load has to last longer
+# than they do, for the limit of its TTFT, it is that long.)
 _LEAST_REQUESTS, _MOST_REQUESTS = 600, 3000
 
 
 class Foresight:
-    """left_s: until everything has to be over. What was simulated once of a setting and a share is kept: neither the
-    time nor the confidence changes it."""
+    """left_s: until everything has to be over. What was simulated once of a setting and a share is kept."""
 
     def __init__(self, explorer: Explorer, left_s: Callable[[], float], limits: Limits) -> None:
         self._explorer = explorer

@@ -121,12 +121,16 @@ def _missing_words(found: Found) -> str:
     if final is None:
         return "There was no time to certify any rate; give it more --minutes."
     nearest = min(final.probes, key=lambda one: one.missing_s)
+    if not nearest.num_effective:
+        return f"The try at {nearest.rate:.3g} requests/s had no request that could be judged."
     told = (
         f"The try that came nearest, at {nearest.rate:.3g} requests/s, had {nearest.num_requests} requests that "
         f"tell as much as {_effective_words(nearest)}"
     )
     if math.isinf(nearest.missing_s):
         return f"{told}: at that rate too many are late."
+    if not nearest.missing_s and not nearest.is_settled:
+        return f"{told}: it was too short, or the TTFT still rose; give it more --minutes."
     return f"{told}: it would have had to last another {nearest.missing_s:.0f} s; give it more --minutes."
 
 
