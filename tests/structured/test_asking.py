@@ -9,13 +9,16 @@ import numpy as np
 import pytest
 from llguidance import LLTokenizer
 
+from noria.core.plan import Sampled, StepPlan, StepResult, Work
 from noria.sampling.grammar import Grammar
 from noria.sampling.params import SamplingParams
 from noria.structured import wire
 from noria.structured.asking import Answer, Asking, Followed
+from noria.structured.grammars import GrammarConstraints
 from noria.structured.mask_memory import MaskMemory, open_memory
 from noria.structured.matchers import Matchers
 from noria.structured.reading import source_of
+from support_grammar_processes import SETUP
 
 GRAMMARS = {"a": "[ab]x*", "c": "[cd]y*", "e": "[ef]z*"}
 NUM_WORDS = 9  # of 257 tokens: every byte, and the end
@@ -51,6 +54,14 @@ class Answering:
 
     def receive(self) -> Any:
         return self._ours.receive()
+
+
+class Hesitating(Answering):
+    """Answers each question when it is looked for the second time."""
+
+    def has_news(self, timeout_s: float) -> bool:
+        self.is_busy = not self.is_busy
+        return super().has_news(timeout_s)
 
 
 class Prepared:
@@ -110,8 +121,9 @@ def test_what_was_asked_ahead_of_no_step_is_told_once(asking: Asking, preparing:
 
 
 def test_who_is_late_keeps_one_step_waiting_and_sits_out_the_steps_until_there_is_an_answer(
-    asking: Asking, preparing: Prepared
+    asking: Asking, preparing: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("noria.structured.asking._PATIENCE_S", 60.0)  # nothing here does wait
     a, c, e = map(followed, "ace")
     process = preparing.process
     process.is_busy = True
@@ -170,3 +182,48 @@ def test_nothing_is_known_of_those_that_a_process_was_asked_about_before_it_was_
     preparing.process.has_answered = True
     assert asking.answer([a]).rows == {"a": 0}
     assert allowed(asking, 0) == "ab"
+
+
+def test_groups_that_are_late_by_turns_use_the_same_rows_again_and_again(
+    asking: Asking, preparing: Prepared
+) -> None:
+    a, c = map(followed, "ac")
+    preparing.process = process = Hesitating()
+    assert asking.answer([a]) == Answer(late={"a"})
+    for _ in range(3):
+        assert asking.answer([a, c]) == Answer(rows={"a": 0}, late={"c"})
+        assert allowed(asking, 0) == "ab"
+        assert asking.answer([a, c]) == Answer(rows={"c": 1}, late={"a"})
+        assert allowed(asking, 1) == "cd"
+    assert [fill.first_row for fill in process.asked] == [0, 1] * 3
+
+
+def test_a_larger_group_goes_behind_the_rows_that_the_step_has(asking: Asking, preparing: Prepared) -> None:
+    a, c, e = map(followed, "ace")
+    preparing.process = process = Hesitating()
+    assert asking.answer([a]) == Answer(late={"a"})
+    assert asking.answer([a, c]) == Answer(rows={"a": 0}, late={"c"})
+    assert asking.answer([a, c, e]) == Answer(rows={"c": 1}, late={"a", "e"})
+    assert asking.answer([a, e]) == Answer(rows={"a": 2, "e": 3})
+    assert [fill.first_row for fill in process.asked] == [0, 1, 2]
+    assert [allowed(asking, row) for row in (2, 3)] == ["ab", "ef"]
+
+
+@pytest.mark.parametrize(("planned", "num_pauses"), [("a", 1), ("ac", 1), ("ap", 0), ("acp", 0)])
+def test_a_step_pauses_if_all_that_are_in_it_are_late_whoever_else_was_asked_about(
+    monkeypatch: pytest.MonkeyPatch, planned: str, num_pauses: int
+) -> None:
+    constraints = GrammarConstraints(lambda: SETUP, 257, [256])
+    preparing: Any = constraints._preparing
+    preparing._process = process = Answering()
+    constraints._sequences.update((name, followed(name)) for name in "ac")
+    process.is_busy = True
+    constraints.accept(StepResult(0, (Sampled("a", (ord("b"),)), Sampled("c", (ord("d"),)))))
+    constraints.forget([name for name in "ac" if name not in planned])
+    pauses: list[float] = []
+    monkeypatch.setattr(constraints._asking, "wait", lambda limit_s: pauses.append(limit_s) or True)
+    work = tuple(Work(name, 1, 1, (), samples=True) for name in planned)  # p follows no grammar
+    masks = constraints.masks_for(StepPlan(1, (), work, (), ()))
+    assert masks is not None
+    assert masks.unready == set(planned) - {"p"}
+    assert len(pauses) == num_pauses

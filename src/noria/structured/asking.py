@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -64,7 +64,7 @@ class _Question:
     process: GrammarProcess
     first_row: int
     news: Mapping[str, tuple[int, ...]]
-    sequences: Iterable[Followed]
+    sequences: Collection[Followed]
     asked_s: float
     is_late: bool = False
 
@@ -84,21 +84,21 @@ class Asking:
         self._process: GrammarProcess | None = None  # whose memory it is
         self._under_way: _Question | None = None
 
-    def ask_ahead(self, sequences: Iterable[Followed]) -> None:
+    def ask_ahead(self, sequences: Collection[Followed]) -> None:
         """Of which the next step will probably want to know."""
         if self._under_way is not None:  # no step came of it, or it is late; what it told is told
             self._take(time.monotonic())
         if self._under_way is None:
-            self._ask(sequences, 0)
+            self._ask(sequences, range(0))
 
     def answer(self, sequences: Iterable[Followed]) -> Answer | None:
         """Of all of them that the process knows. None: it knows of nobody yet, is gone, or was ended because it did
         not answer.
         """
         end_s = time.monotonic() + _PATIENCE_S
-        found, first_row = Answer(), 0
+        found, used = Answer(), range(0)
         if (ahead := self._under_way) is not None:
-            first_row = ahead.first_row + len(ahead.news)
+            used = range(ahead.first_row, ahead.first_row + len(ahead.news))
             if (told := self._take(end_s)) is None:
                 return None
             found = told
@@ -107,7 +107,7 @@ class Asking:
             return found
         if self._under_way is not None:  # it is busy, and is asked about these when it has answered
             return found | Answer(late={one.name for one in left})
-        self._ask(left, first_row)
+        self._ask(left, used)
         others = self._take(end_s)
         return None if others is None else found | others
 
@@ -124,17 +124,19 @@ class Asking:
         mapped = self._memory.rows(num_rows)
         return np.frombuffer(mapped, dtype=np.uint32).reshape(-1, self._num_words)
 
-    def _ask(self, sequences: Iterable[Followed], first_row: int) -> None:
-        """There is a question under way then, if there is a process to ask."""
+    def _ask(self, sequences: Collection[Followed], used: range) -> None:
+        """There is a question under way then, if there is a process to ask. used: rows that this step has already."""
         process = self._preparing.process
         if process is None or not process.has_answered:  # one that starts would be waited for
             return
         if process is not self._process:
-            if first_row > 0:  # those rows were another's
+            if used:  # those rows were another's
                 return
             self._memory = MaskMemory(process.memory, self._num_words * _WORD_BYTES)
             self._process = process
         assert self._memory is not None
+        # Before them where there is room, or two groups that are late by turns would have ever higher rows.
+        first_row = 0 if len(sequences) <= used.start else used.stop
         news = {one.name: tuple(one.outputs[one.num_told :]) for one in sequences}
         try:
             self._memory.grow(first_row + len(news))

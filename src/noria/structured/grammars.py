@@ -111,7 +111,9 @@ class GrammarConstraints:
         lost = [one for one in left if one.name not in answer.known]
         failures |= self._restoring.begin(lost)
         unready.update(one.name for one in lost if one.name not in failures)
-        return Answer(answer.rows, failures, answer.late | unready)
+        # What was asked ahead is late as well for those that are in no step any more.
+        late = answer.late & {one.name for one in sequences}
+        return Answer(answer.rows, failures, late | unready)
 
     def _masks(self, asked: Mapping[str, Followed], found: Answer) -> Masks:
         """asked: by request id."""
