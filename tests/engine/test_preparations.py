@@ -49,6 +49,18 @@ def test_what_goes_wrong_in_any_other_way_is_an_engines_error_and_leaves_nothing
     assert constraints.forgotten == ["a", "a"]
 
 
+def test_an_id_is_free_again_once_what_was_made_for_it_is_forgotten() -> None:
+    class Watched(Troubled):
+        def forget(self, request_ids: object) -> None:
+            super().forget(name for name in ("a",) if name in preparations)
+
+    constraints = Watched(RequestError("no"), is_at_once=False)
+    preparations = Preparations(constraints)
+    assert preparations.begin([request("a")], lambda: None, lambda ids: None).done()
+    assert constraints.forgotten == ["a"]
+    assert "a" not in preparations
+
+
 def test_so_is_what_goes_wrong_when_they_are_taken() -> None:
     class Ready(NoConstraints):
         def prepare(self, requests: object) -> Future[None]:

@@ -84,6 +84,15 @@ def test_a_verdict_that_does_not_come_ends_the_process_and_is_asked_of_the_next(
     assert preparing.process is Dying.made[1]
 
 
+def test_a_verdict_that_does_not_come_from_the_next_one_either_is_an_engines_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    preparing = sequence_of([Undecided, Undecided], monkeypatch)
+    asked = preparing.ask(Grammar("regex", "a", "text.format"), {"a": ()})
+    with pytest.raises(EngineError, match=r"text\.format could not be read: .* did not answer in time"):
+        asked.result(LIMIT_S)
+
+
 class Clock:
     """As structured.awaited has it."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import socket
 import threading
+from typing import Any
 
 import pytest
 
@@ -134,6 +135,106 @@ class Garbled(Dying):
 def test_a_process_that_cannot_be_understood_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     preparing = sequence_of([Garbled, Reading], monkeypatch)
     assert preparing.ask(Grammar("regex", "a"), {"a": ()}).result(LIMIT_S) is None
+
+
+@pytest.mark.parametrize("refused", [[True], [False, True]])
+def test_a_process_that_there_is_no_thread_to_hear_is_replaced(
+    monkeypatch: pytest.MonkeyPatch, refused: list[bool]
+) -> None:
+    left = iter(refused)
+
+    class Refusing(threading.Thread):
+        def start(self) -> None:
+            if self.name == "noria-grammars-in" and next(left, False):
+                raise RuntimeError("no more threads")
+            super().start()
+
+    monkeypatch.setattr("noria.structured.preparing.threading.Thread", Refusing)
+    _fails_once("no more threads", sequence_of([Reading, Reading], monkeypatch))
+
+
+class Stuffed(Reading):
+    """Takes in no more than a part of the first message."""
+
+    def send(self, message: Any) -> None:
+        raise BlockingIOError("it reads nothing")
+
+
+def test_a_process_that_does_not_take_all_that_it_has_to_know_first_is_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _fails_once("it reads nothing", sequence_of([Stuffed, Reading], monkeypatch))
+
+
+def _fails_once(reason: str, preparing: Preparing) -> None:
+    with pytest.raises(EngineError, match=f"cannot be started: {reason}"):
+        preparing.ask(Grammar("regex", "a"), {"a": ()}).result(LIMIT_S)
+    assert preparing.process is None
+    assert preparing.ask(Grammar("regex", "a"), {"b": ()}).result(LIMIT_S) is None
+    assert preparing.process is Dying.made[1]
+
+
+def test_what_a_process_says_as_it_is_replaced_settles_nothing_that_the_next_one_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    has_been_heard = threading.Event()
+
+    class Replaced(Reading):
+        has_ended = False
+
+        def end(self) -> None:
+            self.has_ended = True
+
+        def receive(self) -> wire.Prepared:
+            if self.has_ended:
+                has_been_heard.set()
+            prepared = super().receive()
+            process: Any = self
+            preparing.end(process)
+            return wire.Prepared(prepared.serial, "it is bad")
+
+    class Next(Reading):
+        def receive(self) -> wire.Prepared:
+            prepared = super().receive()
+            assert has_been_heard.wait(LIMIT_S)
+            return prepared
+
+    preparing = sequence_of([Replaced, Next], monkeypatch)
+    assert preparing.ask(Grammar("regex", "a"), {"a": ()}).result(LIMIT_S) is None
+
+
+class Deaf(Dying):
+    """Takes in nothing but the first message."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_told = threading.Event()
+        self.has_ended = threading.Event()
+
+    def send(self, message: Any) -> None:
+        if isinstance(message, wire.Prepare):
+            self.is_told.set()
+            assert self.has_ended.wait(LIMIT_S)
+            raise BrokenPipeError
+
+    def receive(self) -> wire.Prepared:
+        self.has_ended.wait()
+        raise EOFError
+
+    def end(self) -> None:
+        self.has_ended.set()
+
+
+def test_the_end_waits_for_no_process_that_takes_in_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    preparing = sequence_of([Deaf], monkeypatch)
+    asked = [preparing.ask(Grammar("regex", text), {text: ()}) for text in "ab"]
+    until(lambda: Dying.made)
+    process: Any = Dying.made[0]
+    assert process.is_told.wait(LIMIT_S)
+    preparing.close()
+    for one in asked:
+        with pytest.raises(EngineError, match="shut down"):
+            one.result(LIMIT_S)
 
 
 class Noting(Dying):

@@ -60,9 +60,10 @@ class Preparations:
 
         def settle(made: Future[None]) -> None:
             error = _error_of(made, take)
+            if error is not None:  # while nobody else can have their ids
+                self._constraints.forget(waiting.request_ids)
             cancelled = self._leave(waiting)  # after they were taken: from then on, the engine can be told
             if error is not None:
-                self._constraints.forget(waiting.request_ids)
                 verdict.set_exception(error)
                 return
             if cancelled:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import struct
 import subprocess
 import sys
+import threading
+from contextlib import suppress
 
 from noria.structured import wire
 from noria.structured.mask_memory import open_memory
@@ -27,6 +30,7 @@ class GrammarProcess:
 
     def __init__(self) -> None:
         self.has_answered = False
+        self._ending = threading.Lock()
         pairs = [socket.socketpair() for _ in range(3)]
         self.memory = open_memory()
         descriptors = [*(theirs.fileno() for _, theirs in pairs), self.memory.fileno()]
@@ -47,8 +51,12 @@ class GrammarProcess:
         self.vetting = wire.Channel(vetting, wire.Vetted)
 
     def end(self) -> None:
-        """Now, whatever it is doing."""
-        self._process.kill()
-        self._process.wait()
+        """Now, whatever it is doing, and with it what it has forked, which may hang. From any thread."""
+        with self._ending:
+            if self._process.returncode is None:  # or its id may be another's
+                self._process.kill()  # first: it forks no more then
+                with suppress(OSError):  # it had no group yet
+                    os.killpg(self._process.pid, signal.SIGKILL)
+                self._process.wait()
         for channel in (self.control, self.steps, self.vetting):
             channel.close()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import Enum
 from queue import SimpleQueue
 
 from noria.config.errors import EngineError, NoriaError, RequestError
@@ -44,6 +45,13 @@ class _Question:
     to: GrammarProcess | None = None
     sent_to: GrammarProcess | None = None
     is_again: bool = False
+
+
+class _Loss(Enum):
+    """What became of a process."""
+
+    ENDED = "ended meanwhile"
+    LATE = "did not answer in time"
 
 
 def _key_of(grammar: Grammar) -> _Key:
@@ -110,11 +118,12 @@ class Preparing:
             if self._is_closed:
                 future.set_exception(EngineError("the engine is shut down"))
                 return future
+            if self._sender is None:
+                sender = threading.Thread(target=self._send_all, name="noria-grammars", daemon=True)
+                sender.start()  # or raises, and the next one who asks tries again
+                self._sender = sender
             told = {name: tuple(tokens) for name, tokens in outputs.items()}
             self._asked[serial] = _Question(serial, grammar, told, tenant, future)
-            if self._sender is None:
-                self._sender = threading.Thread(target=self._send_all, name="noria-grammars", daemon=True)
-                self._sender.start()
             self._outbox.put(serial)
         return future
 
@@ -136,11 +145,19 @@ class Preparing:
     def close(self) -> None:
         with self._lock:
             self._is_closed = True
+            left = list(self._asked.values())
+            self._asked.clear()
+        for question in left:
+            question.future.set_exception(EngineError("the engine is shut down"))
         self._outbox.put(None)
+        self._end_current()  # which may read nothing: the sender would wait for it
         if self._sender is not None:
             self._sender.join()
-        if self._process is not None:
-            self.end(self._process)
+        self._end_current()  # one that was being started
+
+    def _end_current(self) -> None:
+        if (process := self._process) is not None:
+            self.end(process)
 
     def _send_all(self) -> None:
         """Until it is closed; in between, gives up what is not answered in time."""
@@ -164,7 +181,7 @@ class Preparing:
                 process.control.send(item)
         except BlockingIOError:  # it has not read for too long
             if (process := self._process) is not None:
-                self.end(process)
+                self._lose(process, _Loss.LATE)
         except OSError:
             pass  # it ended, which the threads that receive will see
         except Exception as error:  # whatever it is: whoever waits hears of it, and others are asked about
@@ -194,7 +211,7 @@ class Preparing:
             late = awaited.late(now_s)
             question = None if late is None else self._asked.pop(late, None)
         log.error("the grammar process does not answer and is ended")
-        self._lose(process, question)
+        self._lose(process, _Loss.LATE, question)
         if question is not None:
             field = question.grammar.field
             text = f"{field} could not be made ready: what reads grammars did not answer in time"
@@ -207,8 +224,8 @@ class Preparing:
         key = _key_of(question.grammar)
         with self._lock:
             process, vetted = question.to, self._vetted.find(key)
-            if process is None:  # it has ended, and the question comes again
-                return
+            if process is None or process is not self._process or serial not in self._asked:
+                return  # it has ended, and the question comes again or was given up
             # What was put out twice goes out once: a second time, a sequence would begin anew.
             alike = self._trials.setdefault((key, question.tenant), []) if vetted is None else []
             if question.sent_to is process or serial in alike:
@@ -229,6 +246,9 @@ class Preparing:
     def _sendable(self, serial: int) -> _Question | None:
         """With the process to ask; None where there is none to be had, or nobody waits for the answer any more."""
         while True:
+            with self._lock:
+                if serial not in self._asked:
+                    return None
             try:
                 process = self._process or self._start()
             except Exception as error:  # the system's, and whatever a tokenizer's data may raise
@@ -253,14 +273,25 @@ class Preparing:
     def _start(self) -> GrammarProcess:
         setup = self._setup()
         self._process = process = GrammarProcess()
-        for take in self._take_prepared, self._take_verdict:
-            arguments = (process, take)
-            threading.Thread(
-                target=self._receive, args=arguments, name="noria-grammars-in", daemon=True
-            ).start()
-        with suppress(OSError):
-            process.control.send(setup)
+        try:
+            for take in self._take_prepared, self._take_verdict:
+                arguments = (process, take)
+                threading.Thread(
+                    target=self._receive, args=arguments, name="noria-grammars-in", daemon=True
+                ).start()
+            self._introduce(process, setup)
+        except BaseException:  # it would be asked, and not be heard or know what it has to
+            self.end(process)
+            raise
         return process
+
+    def _introduce(self, process: GrammarProcess, setup: wire.Setup) -> None:
+        try:
+            process.control.send(setup)
+        except BlockingIOError:  # what is sent next would be read as the rest
+            raise
+        except OSError:
+            pass  # it ended, which the threads that receive will see
 
     def _receive(self, process: GrammarProcess, take: Callable[[GrammarProcess], None]) -> None:
         """take: what it says next; raises EOFError when it is gone."""
@@ -276,31 +307,32 @@ class Preparing:
     def _take_prepared(self, process: GrammarProcess) -> None:
         prepared: wire.Prepared = process.control.receive()
         process.has_answered = True
-        self._settle(prepared)
+        self._settle(process, prepared)
 
     def _take_verdict(self, process: GrammarProcess) -> None:
         vetted: wire.Vetted = process.vetting.receive()
         with self._lock:
-            question = self._asked.get(vetted.serial)
-            if question is None or question.to is not process:  # the next one has been asked
+            begun = (one for one, alike in self._trials.items() if alike[0] == vetted.serial)
+            trial = next(begun, None)
+            if trial is None or process is not self._process:  # the next one has been asked
                 return
-            key = _key_of(question.grammar)
-            alike = self._trials.pop((key, question.tenant), [])
+            alike = self._trials.pop(trial)
             self._awaited.hear_verdict(len(self._trials))
             if vetted.error is None:
-                self._vetted.keep(key, vetted)
+                self._vetted.keep(trial[0], vetted)
         for serial in alike:
             if vetted.error is None:
                 self._outbox.put(serial)
             else:
-                self._settle(wire.Prepared(serial, vetted.error))
+                self._settle(process, wire.Prepared(serial, vetted.error))
 
-    def _settle(self, prepared: wire.Prepared) -> None:
+    def _settle(self, process: GrammarProcess, prepared: wire.Prepared) -> None:
         with self._lock:
-            question = self._asked.pop(prepared.serial, None)
+            question = self._asked.get(prepared.serial)
+            if question is None or question.to is not process:  # it came just before its process was given up
+                return
+            del self._asked[prepared.serial]
             self._awaited.drop(prepared.serial)
-        if question is None:  # it came just before its process was given up
-            return
         if prepared.error is None:
             question.future.set_result(None)
         else:
@@ -308,7 +340,9 @@ class Preparing:
             text = f"{field} cannot be followed: {prepared.error}"
             question.future.set_exception(RequestError(text, field))
 
-    def _lose(self, process: GrammarProcess, blamed: _Question | None = None) -> None:
+    def _lose(
+        self, process: GrammarProcess, loss: _Loss = _Loss.ENDED, blamed: _Question | None = None
+    ) -> None:
         """blamed: what ended it, if that is known; nothing else is suspected of it then."""
         with self._lock:
             if self._process is not process:
@@ -316,9 +350,8 @@ class Preparing:
             self._process = None
             self._trials.clear()
             self._awaited = Awaited()
-            is_closed = self._is_closed
-            lost = [one for one in self._asked.values() if one.to is process or is_closed]
-            given_up = [one for one in lost if is_closed or (one.is_again and blamed is None)]
+            lost = [one for one in self._asked.values() if one.to is process]
+            given_up = [one for one in lost if one.is_again and blamed is None]
             for one in given_up:
                 del self._asked[one.serial]
             for one in lost:
@@ -327,12 +360,11 @@ class Preparing:
                     self._outbox.put(one.serial)
         process.end()
         for one in given_up:
-            one.future.set_exception(_loss(one.grammar, is_closed, is_alone=len(lost) == 1))
+            one.future.set_exception(_error_of(one.grammar, loss, is_alone=len(lost) == 1))
 
 
-def _loss(grammar: Grammar, is_closed: bool, is_alone: bool) -> NoriaError:
-    """Whose fault it was is certain only of one that was read alone."""
-    if is_closed:
-        return EngineError("the engine is shut down")
-    text = f"{grammar.field} could not be read: what reads grammars ended meanwhile"
-    return RequestError(text, grammar.field) if is_alone else EngineError(text)
+def _error_of(grammar: Grammar, loss: _Loss, is_alone: bool) -> NoriaError:
+    """Whose fault it was is certain only of one that was read alone by what ended."""
+    text = f"{grammar.field} could not be read: what reads grammars {loss.value}"
+    is_its_own = is_alone and loss is _Loss.ENDED
+    return RequestError(text, grammar.field) if is_its_own else EngineError(text)
