@@ -81,12 +81,17 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def log_name(setting: str, started: str) -> str:
+    return f"{setting}-{started}.jsonl".replace(" ", "-")
+
+
 def measure_all(arguments: argparse.Namespace, points: list[Held], console: Console) -> None:
+    """Those that were not measured before; of none it only learns."""
     directory: Path = arguments.directory
-    if all(held.file(directory).exists() for held in points):
+    if points and all(held.file(directory).exists() for held in points):
         return
     started = time.strftime("%Y%m%d-%H%M%S")
-    logs = {setting: f"{setting}-{started}.jsonl".replace(" ", "-") for setting in SETTINGS}
+    logs = {setting: log_name(setting, started) for setting in SETTINGS}
     with ExitStack() as stack:
         ports = {
             setting: stack.enter_context(
