@@ -51,7 +51,7 @@ void check_gemm(const PackedLinear& weight, const Activations& x, const Epilogue
 void gemm_block(const PackedLinear& weight, const Activations& x, int64_t panel, int64_t begin, int64_t end,
                 const Epilogue& epilogue) {
   alignas(64) float sums[kBlockRows * kPanelColumns];
-  panel_kernel(weight.format, x.quants.form)(weight, weight.tile(panel, 0), x, begin, end, sums);
+  gemm_table().panel(weight.format, x.quants.form)(weight, weight.tile(panel, 0), x, begin, end, sums);
   gemm_table().finish(weight, panel, epilogue, begin, end, sums);
 }
 

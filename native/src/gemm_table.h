@@ -15,12 +15,15 @@ using PanelKernel = void (*)(const PackedLinear& weight, const uint8_t* panel, c
 using FinishKernel = void (*)(const PackedLinear& weight, int64_t panel, const Epilogue& epilogue, int64_t begin,
                               int64_t end, float* sums);
 
+// Codes of more bits take rows of 16 at every level: to round rows to 8 would lose twice of what such weights have lost,
+// and at the lowest level pairs of their products overflow. So no answer depends on the level.
+constexpr int kMostBitsWithBytes = 6;
+
 struct GemmTable {
   PanelKernel f32;
   PanelKernel bf16;
   PanelKernel f16;
-  PanelKernel w8_bytes;  // codes of up to max_bits_with_bytes
-  int max_bits_with_bytes;
+  PanelKernel w8_bytes;  // codes of up to kMostBitsWithBytes
   PanelKernel w8_shorts;
   PanelKernel w4_bytes;
   PanelKernel w4_shorts;
@@ -40,16 +43,12 @@ struct GemmTable {
       default: break;
     }
     if (!is_bytes) return w8_shorts;
-    return format.code_bits <= max_bits_with_bytes ? w8_bytes : nullptr;
+    return format.code_bits <= kMostBitsWithBytes ? w8_bytes : nullptr;
   }
 };
 
 // Of the level that is in use.
 const GemmTable& gemm_table();
-
-// The same level's kernel; an emulated one, to the same bits, where it has none for rows that were made for another
-// level, before this one came into use.
-PanelKernel panel_kernel(const WeightFormat& format, RowForm form);
 
 // x86-64-v3. Rows, norms and epilogues are its at every level: products are what a step's time goes to.
 void f32_panel_avx2(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
@@ -79,7 +78,7 @@ void w8_shorts_panel_avx512_vnni(const PackedLinear&, const uint8_t*, const Acti
 void w4_panel_avx512_vnni(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
 void w4_shorts_panel_avx512_vnni(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
 
-// Those two in AVX2: what they are held against, in tests and at start, and what panel_kernel falls back on.
+// Those two in AVX2: what they are held against, in tests and at start.
 void w8_panel_emulated_vnni(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
 void w8_shorts_panel_emulated_vnni(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
 void w4_panel_emulated_vnni(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);

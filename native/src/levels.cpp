@@ -10,7 +10,7 @@ const Level kEmulatedVnni = {
     "emulated_vnni",
     &Cpu::has_avx2,
     nullptr,
-    {f32_panel_avx2, bf16_panel_avx2, f16_panel_avx2, w8_panel_emulated_vnni, 8, w8_shorts_panel_emulated_vnni,
+    {f32_panel_avx2, bf16_panel_avx2, f16_panel_avx2, w8_panel_emulated_vnni, w8_shorts_panel_emulated_vnni,
      w4_panel_emulated_vnni, w4_shorts_panel_emulated_vnni, finish_avx2, norm_rows_avx2, quantise_rows_avx2,
      norm_quantise_rows_avx2},
 };
@@ -19,7 +19,7 @@ const Level kEmulated512 = {
     "emulated_512",
     &Cpu::has_avx2,
     nullptr,
-    {f32_panel_emulated_512, bf16_panel_emulated_512, f16_panel_emulated_512, w8_panel_emulated_512, 8,
+    {f32_panel_emulated_512, bf16_panel_emulated_512, f16_panel_emulated_512, w8_panel_emulated_512,
      w8_shorts_panel_emulated_512, w4_panel_emulated_512, w4_shorts_panel_emulated_512, finish_avx2,
      norm_rows_avx2, quantise_rows_avx2, norm_quantise_rows_avx2},
 };
@@ -28,7 +28,7 @@ const Level kAvx2 = {
     "avx2",
     &Cpu::has_avx2,
     nullptr,
-    {f32_panel_avx2, bf16_panel_avx2, f16_panel_avx2, w8_few_panel_avx2, 6, w8_shorts_panel_avx2, w4_panel_avx2,
+    {f32_panel_avx2, bf16_panel_avx2, f16_panel_avx2, w8_few_panel_avx2, w8_shorts_panel_avx2, w4_panel_avx2,
      w4_shorts_panel_avx2, finish_avx2, norm_rows_avx2, quantise_rows_avx2, norm_quantise_rows_avx2},
 };
 
@@ -36,7 +36,7 @@ const Level kAvx2Vnni = {
     "avx2_vnni",
     &Cpu::has_avx2_vnni,
     &kEmulatedVnni,
-    {f32_panel_avx2, bf16_panel_avx2, f16_panel_avx2, w8_panel_avx2_vnni, 8, w8_shorts_panel_avx2_vnni,
+    {f32_panel_avx2, bf16_panel_avx2, f16_panel_avx2, w8_panel_avx2_vnni, w8_shorts_panel_avx2_vnni,
      w4_panel_avx2_vnni, w4_shorts_panel_avx2_vnni, finish_avx2, norm_rows_avx2, quantise_rows_avx2,
      norm_quantise_rows_avx2},
 };
@@ -45,7 +45,7 @@ const Level kAvx512Vnni = {
     "avx512_vnni",
     &Cpu::has_avx512_vnni,
     &kEmulated512,
-    {f32_panel_avx512_vnni, bf16_panel_avx512_vnni, f16_panel_avx512_vnni, w8_panel_avx512_vnni, 8,
+    {f32_panel_avx512_vnni, bf16_panel_avx512_vnni, f16_panel_avx512_vnni, w8_panel_avx512_vnni,
      w8_shorts_panel_avx512_vnni, w4_panel_avx512_vnni, w4_shorts_panel_avx512_vnni, finish_avx2, norm_rows_avx2,
      quantise_rows_avx2, norm_quantise_rows_avx2},
 };
@@ -71,11 +71,6 @@ const Level& level_of(const std::string& name) {
 const Level& current_level() { return *level_in_use.load(std::memory_order_relaxed); }
 
 const GemmTable& gemm_table() { return current_level().table; }
-
-PanelKernel panel_kernel(const WeightFormat& format, RowForm form) {
-  const PanelKernel found = gemm_table().panel(format, form);
-  return found != nullptr ? found : kEmulatedVnni.table.panel(format, form);
-}
 
 void need_level(const Level& level) {
   if (cpu_of(ask_cpu()).*level.needs) return;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from noria.structured.helper import GrammarProcess
 from support_processes import is_alive, until
 
 # As structured.process, with a child that hears of no channel that is closed, and tells its id.
-HANGING = f"""#!{sys.executable}
+HANGING = """
 import os, signal, socket, sys
 from noria.structured import wire
 
@@ -27,10 +28,12 @@ while True:
 def test_what_it_has_forked_ends_with_it_though_it_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script = tmp_path / "hanging"
+    program, script = tmp_path / "hanging", tmp_path / "hanging.py"
     script.write_text(HANGING)
-    script.chmod(0o700)
-    monkeypatch.setattr("noria.structured.helper.sys.executable", str(script))
+    # By a shell: the path of an interpreter may be one that a script's first line cannot name.
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(str(script))} "$@"\n')
+    program.chmod(0o700)
+    monkeypatch.setattr("noria.structured.helper.sys.executable", str(program))
     process = GrammarProcess()
     child = process.control.receive().serial
     assert is_alive(child)
