@@ -1,6 +1,6 @@
-"""The native kernels, at the AVX2 level, against what the machine can do, on a model's matrices with made-up weights.
+"""The native kernels against what the machine can do, on a model's matrices with made-up weights.
 
-    python -m benchmarks.kernels [--shapes 135m] [--threads 2] [--kinds Q8_0 Q4_0] [--rows 1 4 32 128]
+    python -m benchmarks.kernels [--shapes 135m] [--isa avx2] [--threads 2] [--kinds Q8_0 Q4_0] [--rows 1 4 32 128]
 
 One row of activations (decoding) reads weights that no cache holds and is set against the read bandwidth; more rows
 are set against the products a second of the kernel's inner step from registers. Bandwidth and peaks are measured in
@@ -22,6 +22,7 @@ from rich.table import Table
 
 from benchmarks.attention import HEADS, AttentionCase, attention_cases, time_attention
 from noria.kernels.native import _native
+from noria.kernels.native.levels import use_level
 from noria.kernels.ops import Heads
 
 # [N, K] of queries, keys and values together, of the attention's output, gate and up, down, and the head.
@@ -64,6 +65,7 @@ def main() -> None:
     parser.add_argument(
         "--shapes", choices=tuple(SHAPES), default="135m", help="the model whose matrices these are"
     )
+    parser.add_argument("--isa", default="auto", help="the instruction set level, as of noria serve")
     parser.add_argument("--threads", type=int, default=2, help="threads that share each product")
     parser.add_argument(
         "--kinds", nargs="+", choices=kinds, default=(*FLOATS, "Q8_0", "Q4_0"), help="of weights"
@@ -74,6 +76,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.2, help="about how long each product is tried")
     arguments = parser.parse_args()
     console = Console()
+    console.print(f"Level {use_level(arguments.isa).name}")
     yardstick = measure_yardstick(arguments.threads)
     cases = [
         Case(kind, n, k, num_rows)

@@ -1,10 +1,10 @@
-"""Where a step's time goes at the AVX2 level: every op of one step beside what the machine allows it.
+"""Where a step's time goes: every op of one step beside what the machine allows it.
 
-    python benchmarks/steps.py [MODEL] [--threads 2] [--context 256] [--batches 1 8 32] [--prefill 512]
+    python benchmarks/steps.py [MODEL] [--isa avx2] [--threads 2] [--context 256] [--batches 1 8 32] [--prefill 512]
 
 Decode steps of so many sequences, each with that context, and one step of a prompt. A line's limit is the longer of two
-times: its weights and KV over the read bandwidth, its products over the peak of the instruction that it multiplies
-with; both are measured in the same run on as many threads. The median of the repeats is shown.
+times: its weights and KV over the read bandwidth, its products over the peak of the instruction that the level
+multiplies with; both are measured in the same run on as many threads. The median of the repeats is shown.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from noria.engine.opening import open_model
 from noria.kernels.batch import Batch
 from noria.kernels.native import _native
 from noria.kernels.native.backend import NativeBackend, NativeProgram
+from noria.kernels.native.levels import use_level
 from noria.kernels.ops import BackendOptions
 from noria.models.build import cache_shape
 from noria.models.registry import architecture
@@ -72,6 +73,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("model", nargs="?", help="a model that noria serves; the default one where not given")
+    parser.add_argument("--isa", default="auto", help="the instruction set level, as of noria serve")
     parser.add_argument("--threads", type=int, default=probe_cpu().num_cpus, help="threads that compute")
     parser.add_argument(
         "--kv-cache-dtype",
@@ -89,6 +91,7 @@ def main() -> None:
     cases = [Case(f"decode, batch {n}", n, 1, arguments.context) for n in arguments.batches]
     cases += [Case(f"prefill, {n} tokens", 1, n, n) for n in arguments.prefill]
     console = Console()
+    console.print(f"Level {use_level(arguments.isa).name}")
     stored = StoredModel(open_model(ModelOptions(model=arguments.model)).checkpoint)
     program = load(stored, arguments.kv_cache_dtype, arguments.threads, cases)
     machine = measure_machine(arguments.threads)

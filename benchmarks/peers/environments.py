@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.peers.children import run
+from benchmarks.peers.machine import describe
 
 OPENVINO_VERSION = "2026.4.1.0"
 LLAMA_CPP_PYTHON_VERSION = "0.3.36"
@@ -30,7 +31,6 @@ VLLM_UNWANTED = ("torchvision", "torchaudio", "torchcodec")
 
 LLAMA_CMAKE = (
     "-DCMAKE_BUILD_TYPE=Release",
-    "-DGGML_NATIVE=ON",
     "-DBUILD_SHARED_LIBS=OFF",
     "-DLLAMA_CURL=OFF",
     "-DLLAMA_OPENSSL=OFF",
@@ -39,6 +39,16 @@ LLAMA_CMAKE = (
     "-DLLAMA_BUILD_APP=OFF",
     "-DLLAMA_BUILD_UI=OFF",
     "-DLLAMA_USE_PREBUILT_UI=OFF",  # it would be fetched from elsewhere
+)
+# Where a processor has AMX, its server ends with an illegal instruction among the tiles: it gets all but those there.
+LLAMA_NATIVE = ("-DGGML_NATIVE=ON",)
+LLAMA_WITHOUT_AMX = (
+    "-DGGML_NATIVE=OFF",
+    "-DGGML_AVX_VNNI=ON",
+    "-DGGML_AVX512=ON",
+    "-DGGML_AVX512_VBMI=ON",
+    "-DGGML_AVX512_VNNI=ON",
+    "-DGGML_AVX512_BF16=ON",
 )
 LLAMA_TOOLS = ("llama-server", "llama-quantize", "llama-bench")
 
@@ -90,7 +100,8 @@ def llama_tools(work_folder: WorkFolder, tools: Sequence[str] = LLAMA_TOOLS) -> 
         str(folder / "build"),
     ]
     build = [cmake, "--build", str(folder / "build"), "-j", str(work_folder.build_jobs), "--target", *tools]
-    for command in ([*configure, *LLAMA_CMAKE], build):
+    instructions = LLAMA_WITHOUT_AMX if "amx_int8" in describe()["instructions"] else LLAMA_NATIVE
+    for command in ([*configure, *LLAMA_CMAKE, *instructions], build):
         run(command, folder / "setup.log", _teller(work_folder, "building llama.cpp"), variables)
     for tool in tools:
         _mark_done(folder, tool)

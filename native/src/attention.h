@@ -79,8 +79,18 @@ class AttentionPlan {
   int num_share_rows_ = 0;
 };
 
+// What an instruction set level computes scores and mixed values with; see attention_rows.h.
+struct AttentionTable;
+extern const AttentionTable kAttentionAvx2;
+extern const AttentionTable kAttentionAvx512;
+extern const AttentionTable kAttentionEmulated512;
+
+// Of the level that is in use.
+const AttentionTable& attention_table();
+
 // What one layer's attention reads and writes.
 struct AttentionCall {
+  const AttentionTable* table;
   const Step* step;
   const KvCache* cache;
   Heads heads;
@@ -98,5 +108,8 @@ size_t attention_scratch(const AttentionPlan& plan, int head_dim);
 
 // Computes one piece of work; called by any thread for each once.
 void attend_avx2(const AttentionCall& call, AttentionPlan& plan, const TileWork& work, float* scratch);
+
+// Whether both give the same bits for seeded queries, keys and values.
+bool is_same_attention(const AttentionTable& a, const AttentionTable& b);
 
 }  // namespace noria

@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "attention.h"
-#include "attention_kinds_avx2.h"
+#include "attention_rows.h"
 #include "vec8.h"
 
 namespace noria {
@@ -10,11 +10,7 @@ namespace {
 
 constexpr float kNothingSeen = -1e30f;  // below any score, and finite
 constexpr float kLog2E = 1.44269504f;   // scores are in powers of two
-constexpr int kRows = 6;                // of a tile that are taken at once
 constexpr int kMixTokens = 64;          // whose values stay in the first-level cache for all rows of a tile
-
-// Groups of tokens, or of dimensions, at a time for R rows: some twelve sums at once.
-constexpr int vectors_for(int num_rows) { return num_rows == 1 ? kAtOnce : num_rows <= 3 ? 4 : 2; }
 
 // Memory of one thread. Queries lie [dim][R] for every R rows that are taken at once.
 struct Scratch {
@@ -28,12 +24,6 @@ struct Scratch {
         share(merged + size_t(num_rows) * share_stride(dim)),
         queries(share + size_t(num_rows) * share_stride(dim)),
         scores(queries + size_t(num_rows) * dim) {}
-};
-
-// [lanes] of a chunk that a row sees.
-struct Seen {
-  int first;
-  int end;
 };
 
 Seen seen_by(const AttentionCall& call, const Tile& tile, int position, int chunk) {
@@ -73,71 +63,6 @@ void scale_weights(float* weights, const ChunkKv<Stored>& kv, int dim) {
   }
 }
 
-// Adds the values of tokens [first, end) to R rows, V vectors of dimensions. Every shape adds up the tokens one after
-// the other.
-template <class Stored, int R, int V>
-void mix_dims(const float* weights, const ChunkKv<Stored>& kv, Seen span, int dim, int first_dim, float* out) {
-  constexpr int kLine = 64 / sizeof(typename Stored::Item);
-  const int stride = share_stride(dim);
-  F8 sums[R][V];
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 8
-    for (int v = 0; v < V; ++v) sums[r][v] = F8::load(out + r * stride + first_dim + v * 8);
-  }
-  for (int group = span.first / kGroup; group * kGroup < span.end; ++group) {
-    const int begin = std::max(span.first - group * kGroup, 0), end = std::min(span.end - group * kGroup, kGroup);
-    const auto* at = kv.values()[group] + begin * dim + first_dim;
-    const auto* next = kv.values()[group + kAhead] + begin * dim + first_dim;
-    const float* weight = weights + group * kGroup + begin;
-    for (int token = begin; token < end; ++token, at += dim, next += dim, ++weight) {
-      add_products(
-          sums, [&](int r) { return F8::all(weight[r * kScoreStride]); },
-          [&](int v) { return Stored::template value<V>(at, v); });
-      if constexpr (is_fetching(R)) {
-        for (int d = 0; d < V * 8; d += kLine) prefetch(next + d);
-      }
-    }
-  }
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 8
-    for (int v = 0; v < V; ++v) sums[r][v].store(out + r * stride + first_dim + v * 8);
-  }
-}
-
-// What the row count of a piece of a tile decides at compile time.
-template <class Stored>
-struct RowsKernel {
-  using Item = typename Stored::Item;
-
-  int num_groups;  // that `score` takes at a time
-  void (*score)(const float* queries, const Item* const* keys, int dim, float* out);
-  void (*mix)(const float* weights, const ChunkKv<Stored>& kv, Seen span, int dim, float* out);
-};
-
-template <class Stored, int R>
-void mix_rows(const float* weights, const ChunkKv<Stored>& kv, Seen span, int dim, float* out) {
-  constexpr int V = vectors_for(R);
-  int d = 0;
-  for (; d + V * 8 <= dim; d += V * 8) mix_dims<Stored, R, V>(weights, kv, span, dim, d, out);
-  for (; d + 16 <= dim; d += 16) mix_dims<Stored, R, 2>(weights, kv, span, dim, d, out);
-  if (d < dim) mix_dims<Stored, R, 1>(weights, kv, span, dim, d, out);
-}
-
-template <class Stored, int R>
-constexpr RowsKernel<Stored> kernel_of() {
-  return {vectors_for(R), score_groups<Stored, R, vectors_for(R)>, mix_rows<Stored, R>};
-}
-
-template <class Stored>
-const RowsKernel<Stored>& kernel_for(int num_rows) {
-  static constexpr RowsKernel<Stored> kernels[] = {kernel_of<Stored, 1>(), kernel_of<Stored, 2>(),
-                                                   kernel_of<Stored, 3>(), kernel_of<Stored, 4>(),
-                                                   kernel_of<Stored, 5>(), kernel_of<Stored, 6>()};
-  return kernels[std::min(num_rows, kRows) - 1];
-}
-
 // The queries of a tile's rows, times what makes powers of two of their scores.
 void gather_queries(const AttentionCall& call, const Tile& tile, float* out) {
   const int dim = call.heads.head_dim, group = call.heads.group(), num_rows = tile.num_tokens * group;
@@ -153,13 +78,14 @@ void gather_queries(const AttentionCall& call, const Tile& tile, float* out) {
 
 // Shares lie row after row: [dim] weighted values, the peak, the sum of weights.
 template <class Stored>
-void share_of_chunk(const AttentionCall& call, const Tile& tile, int chunk, const Scratch& scratch, float* shares) {
+void share_of_chunk(const AttentionCall& call, const RowsKernels<Stored>& kernels, const Tile& tile, int chunk,
+                    const Scratch& scratch, float* shares) {
   const ChunkKv<Stored> kv = find_chunk<Stored>(call, tile, chunk);
   const int dim = call.heads.head_dim, stride = share_stride(dim), num_rows = tile.num_tokens * call.heads.group();
   for (int first = 0; first < kv.num_groups; first += kAtOnce) {
     const int end = std::min(first + kAtOnce, kv.num_groups);
     for (int row = 0; row < num_rows; row += kRows) {
-      const auto& kernel = kernel_for<Stored>(num_rows - row);
+      const auto& kernel = kernels.for_rows(num_rows - row);
       float* out = scratch.scores + row * kScoreStride;
       for (int group = first; group < end; group += kernel.num_groups) {
         kernel.score(scratch.queries + row * dim, kv.keys() + group, dim, out + group * kGroup);
@@ -178,7 +104,7 @@ void share_of_chunk(const AttentionCall& call, const Tile& tile, int chunk, cons
   for (int first = seen_by(call, tile, tile.first_position, chunk).first; first < end; first += kMixTokens) {
     const Seen span{first, std::min(first + kMixTokens, end)};
     for (int row = 0; row < num_rows; row += kRows) {
-      kernel_for<Stored>(num_rows - row).mix(scratch.scores + row * kScoreStride, kv, span, dim, shares + row * stride);
+      kernels.for_rows(num_rows - row).mix(scratch.scores + row * kScoreStride, kv, span, dim, shares + row * stride);
     }
   }
 }
@@ -218,13 +144,13 @@ bool write_out(const AttentionCall& call, const Tile& tile, const float* merged)
 
 // All chunks of a tile. -> as write_out.
 template <class Stored>
-bool attend_whole(const AttentionCall& call, const Tile& tile, float* memory) {
+bool attend_whole(const AttentionCall& call, const RowsKernels<Stored>& kernels, const Tile& tile, float* memory) {
   const int dim = call.heads.head_dim, num_rows = tile.num_tokens * call.heads.group();
   const Scratch scratch(memory, num_rows, dim);
   gather_queries(call, tile, scratch.queries);
-  share_of_chunk<Stored>(call, tile, tile.first_chunk, scratch, scratch.merged);
+  share_of_chunk(call, kernels, tile, tile.first_chunk, scratch, scratch.merged);
   for (int chunk = 1; chunk < tile.num_chunks; ++chunk) {
-    share_of_chunk<Stored>(call, tile, tile.first_chunk + chunk, scratch, scratch.share);
+    share_of_chunk(call, kernels, tile, tile.first_chunk + chunk, scratch, scratch.share);
     merge_rows(scratch.merged, scratch.share, num_rows, dim);
   }
   return write_out(call, tile, scratch.merged);
@@ -234,7 +160,7 @@ bool attend_whole(const AttentionCall& call, const Tile& tile, float* memory) {
 // a value that is not a number is none. What a sequence's beginning becomes must not depend on what follows it: others
 // that begin alike will find its keys and values in the cache.
 template <class Stored>
-void attend_apart(const AttentionCall& call, const Tile& tile, float* memory) {
+void attend_apart(const AttentionCall& call, const RowsKernels<Stored>& kernels, const Tile& tile, float* memory) {
   const int length = call.step->context_lens[tile.sequence];
   for (int token = 0; token < tile.num_tokens; ++token) {
     Tile own = tile;
@@ -244,16 +170,18 @@ void attend_apart(const AttentionCall& call, const Tile& tile, float* memory) {
     own.end_position = call.reach.end(own.first_position, length);
     own.first_chunk = call.reach.first(own.first_position) / kChunk;
     own.num_chunks = (own.end_position - 1) / kChunk - own.first_chunk + 1;
-    attend_whole<Stored>(call, own, memory);
+    attend_whole(call, kernels, own, memory);
   }
 }
 
 template <class Stored>
-void attend(const AttentionCall& call, AttentionPlan& plan, const TileWork& work, float* memory) {
+void attend(const AttentionCall& call, const RowsKernels<Stored>& kernels, AttentionPlan& plan, const TileWork& work,
+            float* memory) {
   const Tile& tile = plan.tiles()[work.tile];
   const int dim = call.heads.head_dim, num_rows = tile.num_tokens * call.heads.group();
   if (work.num_chunks == tile.num_chunks) {
-    if (!attend_whole<Stored>(call, tile, memory) && tile.num_tokens > 1) attend_apart<Stored>(call, tile, memory);
+    const bool is_whole = attend_whole(call, kernels, tile, memory);
+    if (!is_whole && tile.num_tokens > 1) attend_apart(call, kernels, tile, memory);
     return;
   }
   const Scratch scratch(memory, num_rows, dim);
@@ -261,25 +189,34 @@ void attend(const AttentionCall& call, AttentionPlan& plan, const TileWork& work
   const size_t share_size = size_t(num_rows) * share_stride(dim);
   float* shares = call.shares + size_t(tile.first_share) * share_stride(dim);
   float* share = shares + (work.first_chunk - tile.first_chunk) * share_size;
-  share_of_chunk<Stored>(call, tile, work.first_chunk, scratch, share);
+  share_of_chunk(call, kernels, tile, work.first_chunk, scratch, share);
   if (!plan.finish_chunk(work.tile)) return;
   for (int chunk = 1; chunk < tile.num_chunks; ++chunk) merge_rows(shares, shares + chunk * share_size, num_rows, dim);
-  if (!write_out(call, tile, shares) && tile.num_tokens > 1) attend_apart<Stored>(call, tile, memory);
+  if (!write_out(call, tile, shares) && tile.num_tokens > 1) attend_apart(call, kernels, tile, memory);
 }
 
 }  // namespace
 
 void attend_avx2(const AttentionCall& call, AttentionPlan& plan, const TileWork& work, float* scratch) {
+  const AttentionTable& table = *call.table;
   switch (call.cache->kind()) {
     case KvKind::kF32:
-      return attend<StoredF32>(call, plan, work, scratch);
+      return attend(call, table.f32, plan, work, scratch);
     case KvKind::kF16:
-      return attend<StoredF16>(call, plan, work, scratch);
+      return attend(call, table.f16, plan, work, scratch);
     case KvKind::kBf16:
-      return attend<StoredBf16>(call, plan, work, scratch);
+      return attend(call, table.bf16, plan, work, scratch);
     case KvKind::kInt8:
-      return attend<StoredInt8>(call, plan, work, scratch);
+      return attend(call, table.int8, plan, work, scratch);
   }
 }
+
+// Some twelve sums at once.
+struct Widths8 {
+  using Lanes = Lanes8;
+  static constexpr int vectors_for(int num_rows) { return num_rows == 1 ? kAtOnce : num_rows <= 3 ? 4 : 2; }
+};
+
+constexpr AttentionTable kAttentionAvx2 = attention_of<Widths8>();
 
 }  // namespace noria

@@ -30,11 +30,13 @@ void bind_levels(nb::module_& module) {
              "Those that this machine runs, ascending, and then those that are emulated, for tests.");
   module.def(
       "levels_of",
-      [](uint32_t leaf1_ecx, uint32_t leaf7_ebx, uint32_t leaf7_ecx, uint32_t leaf7_1_eax, uint64_t xcr0) {
-        return names_of(cpu_of({leaf1_ecx, leaf7_ebx, leaf7_ecx, leaf7_1_eax, xcr0}));
+      [](uint32_t leaf1_ecx, uint32_t leaf7_ebx, uint32_t leaf7_ecx, uint32_t leaf7_edx, uint32_t leaf7_1_eax,
+         uint64_t xcr0, bool may_use_tiles) {
+        return names_of(cpu_of({leaf1_ecx, leaf7_ebx, leaf7_ecx, leaf7_edx, leaf7_1_eax, xcr0, may_use_tiles}));
       },
-      nb::kw_only(), nb::arg("leaf1_ecx"), nb::arg("leaf7_ebx"), nb::arg("leaf7_ecx"), nb::arg("leaf7_1_eax"),
-      nb::arg("xcr0"), "Those of a machine that answers CPUID and XGETBV so.");
+      nb::kw_only(), nb::arg("leaf1_ecx"), nb::arg("leaf7_ebx"), nb::arg("leaf7_ecx"), nb::arg("leaf7_edx"),
+      nb::arg("leaf7_1_eax"), nb::arg("xcr0"), nb::arg("may_use_tiles"),
+      "Those of a machine that answers CPUID and XGETBV so, under a system that lets AMX's tiles be used or does not.");
   module.def("use_isa", [](const std::string& name) { use_level(level_of(name)); }, nb::arg("name"),
              "Compute at this level from now on. ValueError where the machine does not run it.");
   module.def("is_proven", [](const std::string& name) { return is_proven(level_of(name)); }, nb::arg("name"),

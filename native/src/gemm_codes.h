@@ -14,8 +14,10 @@ struct ShortSteps {
   static constexpr int kCodesAStep = 2;
   static const int16_t* items(const QuantRows& x) { return x.shorts; }
 
+  // Not inlined: beside all else that a tile of rows keeps, gcc 12 puts the sums of wide registers in memory.
   template <int kSteps, class Group, int kRows>
-  static void sum(const Group& group, const int16_t* x, int64_t stride, Ints (&sums)[kRows][kParts<Isa>]) {
+  [[gnu::noinline]] static void sum(const Group& group, const int16_t* x, int64_t stride,
+                                    Ints (&sums)[kRows][kParts<Isa>]) {
 #pragma GCC unroll 16
     for (int step = 0; step < kSteps; ++step) {
       Ints weights[kParts<Isa>];

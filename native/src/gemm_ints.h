@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "gemm_table.h"
 
@@ -50,32 +51,41 @@ struct Scales {
   }
 };
 
-// Adds one row's integers of a group, 16 columns of them, to its totals.
-template <class Isa, int kGroup, Lack kLack>
-void add_group(const QuantRows& x, int64_t row, int64_t group, const Scales<Isa, kLack == Lack::kMinima>& scales,
+// Adds one row's integers of a group, 16 columns of them, to its totals. row_scale, row_sum: where the row's numbers of
+// the group are.
+template <class Isa, Lack kLack>
+void add_group(const float* row_scale, const float* row_sum, const Scales<Isa, kLack == Lack::kMinima>& scales,
                typename Isa::Floats minus_zero, const typename Isa::Ints (&sums)[kParts<Isa>],
                typename Isa::Floats (&totals)[kParts<Isa>]) {
   using Floats = typename Isa::Floats;
-  const Floats row_scale = Floats::all(x.scales[row * (x.k / kScaleGroup) + group * kGroup / kScaleGroup]);
+  const Floats scale = Floats::all(*row_scale);
   if constexpr (kLack == Lack::kNothing) {
-    for (int c = 0; c < kParts<Isa>; ++c) {
-      totals[c] = fma(sums[c].to_floats() * row_scale, scales.scales[c], totals[c]);
-    }
+    for (int c = 0; c < kParts<Isa>; ++c) totals[c] = fma(sums[c].to_floats() * scale, scales.scales[c], totals[c]);
   } else {
-    const float* row_sums = kGroup == kScaleGroup ? x.sums32 : x.sums16;
-    const Floats row_sum = Floats::all(row_sums[row * (x.k / kGroup) + group]);
+    const Floats sum = Floats::all(*row_sum);
     if constexpr (kLack == Lack::kMinima) {
       for (int c = 0; c < kParts<Isa>; ++c) {
-        totals[c] = fma(sums[c].to_floats() * row_scale, scales.scales[c], totals[c]);
-        totals[c] = fma(scales.minima[c], row_sum, totals[c]);
+        totals[c] = fma(sums[c].to_floats() * scale, scales.scales[c], totals[c]);
+        totals[c] = fma(scales.minima[c], sum, totals[c]);
       }
     } else {
-      const Floats offset = row_sum * minus_zero;
+      const Floats offset = sum * minus_zero;
       for (int c = 0; c < kParts<Isa>; ++c) {
-        totals[c] = fma(fma(sums[c].to_floats(), row_scale, offset), scales.scales[c], totals[c]);
+        totals[c] = fma(fma(sums[c].to_floats(), scale, offset), scales.scales[c], totals[c]);
       }
     }
   }
+}
+
+// Where a row's scale and sum of a group are.
+template <int kGroup>
+const float* scale_at(const QuantRows& x, int64_t row, int64_t group) {
+  return x.scales + row * (x.k / kScaleGroup) + group * kGroup / kScaleGroup;
+}
+
+template <int kGroup>
+const float* sum_at(const QuantRows& x, int64_t row, int64_t group) {
+  return (kGroup == kScaleGroup ? x.sums32 : x.sums16) + row * (x.k / kGroup) + group;
 }
 
 // A group's weights: unpacked as they are asked for, or in memory.
@@ -154,7 +164,8 @@ class TileRun {
       kernel_.template sum<kSteps>(PackedGroup<Kernel>{kernel_, tile}, items + g * kGroup, x_.k, sums);
       scales.load(weight_.format, tile);
       for (int r = 0; r < kRows; ++r) {
-        add_group<Isa, kGroup, kLack>(x_, row + r, g, scales, minus_zero_, sums[r], totals[r]);
+        add_group<Isa, kLack>(scale_at<kGroup>(x_, row + r, g), sum_at<kGroup>(x_, row + r, g), scales, minus_zero_,
+                              sums[r], totals[r]);
       }
     }
     store(totals, out);
@@ -204,8 +215,9 @@ class TileRun {
       Ints sums[kRows][kParts];
       kernel_.template sum<kSteps>(UnpackedGroup<Isa>{segment.vectors[i]}, items + i * kGroup, x_.k, sums);
       for (int r = 0; r < kRows; ++r) {
-        add_group<Isa, kGroup, kLack>(x_, row + r, segment.first + i, segment.scales[i], minus_zero_, sums[r],
-                                      totals[r]);
+        const int64_t group = segment.first + i;
+        add_group<Isa, kLack>(scale_at<kGroup>(x_, row + r, group), sum_at<kGroup>(x_, row + r, group),
+                              segment.scales[i], minus_zero_, sums[r], totals[r]);
       }
     }
     store(totals, out);
@@ -224,20 +236,23 @@ class TileRun {
   const Floats minus_zero_;
 };
 
-// The panel's tiles, the format's group and minima made constants.
+// run(group, has_minima): of the format, as constants.
+template <class Run>
+void with_form(const WeightFormat& format, const Run& run) {
+  using std::integral_constant;
+  const auto with_minima = [&](auto group) {
+    format.has_minima ? run(group, std::true_type{}) : run(group, std::false_type{});
+  };
+  format.group == 32 ? with_minima(integral_constant<int, 32>{}) : with_minima(integral_constant<int, 16>{});
+}
+
 template <class Isa, class Kernel>
 void run_quantised(const PackedLinear& weight, const uint8_t* panel, const Activations& x, int64_t begin, int64_t end,
                    float* out) {
-  const auto run_tiles = [&](const auto& run) {
+  with_form(weight.format, [&](auto group, auto has_minima) {
+    const TileRun<Isa, Kernel, group, has_minima> run(weight, x.quants);
     for (int t = 0; t < kPanelTiles; ++t) run.run(panel + t * weight.tile_bytes(), begin, end, out + t * kTileColumns);
-  };
-  const bool has_minima = weight.format.has_minima;
-  if (weight.format.group == 32) {
-    if (has_minima) return run_tiles(TileRun<Isa, Kernel, 32, true>(weight, x.quants));
-    return run_tiles(TileRun<Isa, Kernel, 32, false>(weight, x.quants));
-  }
-  if (has_minima) return run_tiles(TileRun<Isa, Kernel, 16, true>(weight, x.quants));
-  run_tiles(TileRun<Isa, Kernel, 16, false>(weight, x.quants));
+  });
 }
 
 }  // namespace noria

@@ -78,7 +78,11 @@ void w8_shorts_panel_avx512_vnni(const PackedLinear&, const uint8_t*, const Acti
 void w4_panel_avx512_vnni(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
 void w4_shorts_panel_avx512_vnni(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
 
-// Those two in AVX2: what they are held against, in tests and at start.
+// And AMX-TILE and AMX-INT8: for rows in bytes. Of shorts a product would take two, and be no faster than VNNI's.
+void w8_panel_avx512_amx(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
+void w4_panel_avx512_amx(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
+
+// Those three in AVX2: what they are held against, in tests and at start.
 void w8_panel_emulated_vnni(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
 void w8_shorts_panel_emulated_vnni(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
 void w4_panel_emulated_vnni(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
@@ -91,5 +95,8 @@ void w8_panel_emulated_512(const PackedLinear&, const uint8_t*, const Activation
 void w8_shorts_panel_emulated_512(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
 void w4_panel_emulated_512(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
 void w4_shorts_panel_emulated_512(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
+
+void w8_panel_emulated_amx(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
+void w4_panel_emulated_amx(const PackedLinear&, const uint8_t*, const Activations&, int64_t, int64_t, float*);
 
 }  // namespace noria

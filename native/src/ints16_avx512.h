@@ -45,6 +45,7 @@ struct I32x16 {
   void pin() { asm("" : "+v"(v)); }
 };
 
+inline I32x16 operator+(I32x16 a, I32x16 b) { return {_mm512_add_epi32(a.v, b.v)}; }
 inline I32x16 operator&(I32x16 a, I32x16 b) { return {_mm512_and_si512(a.v, b.v)}; }
 inline I32x16 subtract_shorts(I32x16 a, I32x16 b) { return {_mm512_sub_epi16(a.v, b.v)}; }
 // Products of 16-bit numbers, added in pairs.
@@ -67,6 +68,11 @@ struct Avx512Vnni : WideRows {
     return {_mm512_dpbusd_epi32(sum.v, bytes.v, signed_bytes.v)};
   }
   static I32x16 dot_shorts(I32x16 sum, I32x16 a, I32x16 b) { return {_mm512_dpwssd_epi32(sum.v, a.v, b.v)}; }
+  // Hides a vector from the optimiser, so that what made it is made.
+  template <class Vector>
+  static void keep(Vector& vector) {
+    asm volatile("" : "+v"(vector.v));
+  }
 };
 
 }  // namespace noria

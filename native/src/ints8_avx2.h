@@ -68,6 +68,11 @@ struct Avx2 {
     return {_mm256_castsi256_ps((I32x8::load(at) & I32x8::all(int32_t(0xffff0000u))).v)};
   }
   static I32x8 dot_shorts(I32x8 sum, I32x8 a, I32x8 b) { return sum + multiply_pairs(a, b); }
+  // Hides a vector from the optimiser, so that what made it is made.
+  template <class Vector>
+  static void keep(Vector& vector) {
+    asm volatile("" : "+x"(vector.v));
+  }
 };
 
 }  // namespace noria

@@ -13,6 +13,8 @@ const Level kEmulatedVnni = {
     {f32_panel_avx2, bf16_panel_avx2, f16_panel_avx2, w8_panel_emulated_vnni, w8_shorts_panel_emulated_vnni,
      w4_panel_emulated_vnni, w4_shorts_panel_emulated_vnni, finish_avx2, norm_rows_avx2, quantise_rows_avx2,
      norm_quantise_rows_avx2},
+    &kAttentionAvx2,
+    &kPeaksAvx2,
 };
 
 const Level kEmulated512 = {
@@ -22,6 +24,19 @@ const Level kEmulated512 = {
     {f32_panel_emulated_512, bf16_panel_emulated_512, f16_panel_emulated_512, w8_panel_emulated_512,
      w8_shorts_panel_emulated_512, w4_panel_emulated_512, w4_shorts_panel_emulated_512, finish_avx2,
      norm_rows_avx2, quantise_rows_avx2, norm_quantise_rows_avx2},
+    &kAttentionEmulated512,
+    &kPeaksAvx2,
+};
+
+const Level kEmulatedAmx = {
+    "emulated_amx",
+    &Cpu::has_avx2,
+    nullptr,
+    {f32_panel_emulated_512, bf16_panel_emulated_512, f16_panel_emulated_512, w8_panel_emulated_amx,
+     w8_shorts_panel_emulated_512, w4_panel_emulated_amx, w4_shorts_panel_emulated_512, finish_avx2,
+     norm_rows_avx2, quantise_rows_avx2, norm_quantise_rows_avx2},
+    &kAttentionEmulated512,
+    &kPeaksAvx2,
 };
 
 const Level kAvx2 = {
@@ -30,6 +45,8 @@ const Level kAvx2 = {
     nullptr,
     {f32_panel_avx2, bf16_panel_avx2, f16_panel_avx2, w8_few_panel_avx2, w8_shorts_panel_avx2, w4_panel_avx2,
      w4_shorts_panel_avx2, finish_avx2, norm_rows_avx2, quantise_rows_avx2, norm_quantise_rows_avx2},
+    &kAttentionAvx2,
+    &kPeaksAvx2,
 };
 
 const Level kAvx2Vnni = {
@@ -39,6 +56,8 @@ const Level kAvx2Vnni = {
     {f32_panel_avx2, bf16_panel_avx2, f16_panel_avx2, w8_panel_avx2_vnni, w8_shorts_panel_avx2_vnni,
      w4_panel_avx2_vnni, w4_shorts_panel_avx2_vnni, finish_avx2, norm_rows_avx2, quantise_rows_avx2,
      norm_quantise_rows_avx2},
+    &kAttentionAvx2,
+    &kPeaksAvx2Vnni,
 };
 
 const Level kAvx512Vnni = {
@@ -48,6 +67,19 @@ const Level kAvx512Vnni = {
     {f32_panel_avx512_vnni, bf16_panel_avx512_vnni, f16_panel_avx512_vnni, w8_panel_avx512_vnni,
      w8_shorts_panel_avx512_vnni, w4_panel_avx512_vnni, w4_shorts_panel_avx512_vnni, finish_avx2, norm_rows_avx2,
      quantise_rows_avx2, norm_quantise_rows_avx2},
+    &kAttentionAvx512,
+    &kPeaksAvx512Vnni,
+};
+
+const Level kAvx512Amx = {
+    "avx512_amx",
+    &Cpu::has_avx512_amx,
+    &kEmulatedAmx,
+    {f32_panel_avx512_vnni, bf16_panel_avx512_vnni, f16_panel_avx512_vnni, w8_panel_avx512_amx,
+     w8_shorts_panel_avx512_vnni, w4_panel_avx512_amx, w4_shorts_panel_avx512_vnni, finish_avx2, norm_rows_avx2,
+     quantise_rows_avx2, norm_quantise_rows_avx2},
+    &kAttentionAvx512,
+    &kPeaksAvx512Amx,
 };
 
 std::atomic<const Level*> level_in_use{&kAvx2};
@@ -55,7 +87,8 @@ std::atomic<const Level*> level_in_use{&kAvx2};
 }  // namespace
 
 const std::vector<const Level*>& all_levels() {
-  static const std::vector<const Level*> levels = {&kAvx2, &kAvx2Vnni, &kAvx512Vnni, &kEmulatedVnni, &kEmulated512};
+  static const std::vector<const Level*> levels = {&kAvx2,         &kAvx2Vnni,    &kAvx512Vnni, &kAvx512Amx,
+                                                   &kEmulatedVnni, &kEmulated512, &kEmulatedAmx};
   return levels;
 }
 
@@ -71,6 +104,16 @@ const Level& level_of(const std::string& name) {
 const Level& current_level() { return *level_in_use.load(std::memory_order_relaxed); }
 
 const GemmTable& gemm_table() { return current_level().table; }
+
+const AttentionTable& attention_table() { return *current_level().attention; }
+
+Peak peak_of(const std::string& kind) {
+  const Peaks& peaks = *current_level().peaks;
+  if (kind == "float32") return peaks.float32;
+  if (kind == "w8") return peaks.w8;
+  if (kind == "w4") return peaks.w4;
+  throw std::invalid_argument("peaks are of float32, w8 and w4, not " + kind);
+}
 
 void need_level(const Level& level) {
   if (cpu_of(ask_cpu()).*level.needs) return;

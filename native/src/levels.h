@@ -4,7 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "attention.h"
 #include "cpu.h"
+#include "gemm_peaks.h"
 #include "gemm_table.h"
 
 namespace noria {
@@ -14,6 +16,8 @@ struct Level {
   bool Cpu::* needs;
   const Level* emulated;  // the same kernels in AVX2, but for the instructions themselves; null where it is one
   GemmTable table;
+  const AttentionTable* attention;
+  const Peaks* peaks;
 };
 
 // Ascending, those that are emulated last.
@@ -30,8 +34,8 @@ void use_level(const Level& level);
 // The same refusal alone.
 void need_level(const Level& level);
 
-// Its products of seeded operands, in all formats, forms of rows and numbers of rows, are the emulated ones' to the
-// bit. Takes about ten milliseconds. Throws std::invalid_argument where the machine does not run it.
+// Its products of seeded operands, in all formats, forms of rows and numbers of rows, and attention's are the emulated
+// ones' to the bit. Takes about ten milliseconds. Throws std::invalid_argument where the machine does not run it.
 bool is_proven(const Level& level);
 
 }  // namespace noria

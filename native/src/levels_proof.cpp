@@ -3,31 +3,16 @@
 #include <cstring>
 #include <vector>
 
+#include "draw.h"
 #include "levels.h"
 
 namespace noria {
 namespace {
 
 constexpr int64_t kColumns = 80;  // a panel and a part of one
-constexpr int64_t kMostRows = 13;
+constexpr int64_t kMostRows = 35;
 // Rows that a tile takes as they come, and more, by several tiles that differ in height.
-constexpr int64_t kRowCounts[] = {1, 3, 4, 6, 8, kMostRows};
-
-// A small generator of numbers that look like any: splitmix64, of Steele, Lea and Flood (2014).
-class Draw {
- public:
-  uint64_t bits() {
-    uint64_t z = state_ += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-  }
-  // [-1, 1)
-  float number() { return float(int32_t(bits() >> 32)) * 0x1p-31f; }
-
- private:
-  uint64_t state_ = 0;
-};
+constexpr int64_t kRowCounts[] = {1, 3, 4, 6, 8, 13, 16, kMostRows};
 
 // A packed weight and memory for it.
 struct Drawn {
@@ -130,7 +115,7 @@ bool is_proven(const Level& level) {
       if (!is_same(level.table, other, weight.view, rows.as(quants->view, kWidth))) return false;
     }
   }
-  return true;
+  return is_same_attention(*level.attention, *level.emulated->attention);
 }
 
 }  // namespace noria

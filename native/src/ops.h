@@ -108,6 +108,7 @@ class AttendOp : public Op {
 
   void run(const Walker& walker) override {
     AttentionCall call = call_;
+    call.table = &attention_table();
     call.step = walker.step;
     call.query_stride = static_cast<int>(q->width);
     call.queries = q->floats();

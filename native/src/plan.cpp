@@ -147,7 +147,7 @@ int Plan::attend(int q, const Heads& heads, float scale, const Reach& reach, int
   need_heads(heads, layer, cache_.shape());
   need(reach.back >= 0 && reach.ahead >= 0,
        "a reach of " + number(reach.back) + " tokens back and " + number(reach.ahead) + " ahead");
-  const AttentionCall call{nullptr, &cache_, heads, scale, reach, layer, nullptr, 0, nullptr, nullptr};
+  const AttentionCall call{nullptr, nullptr, &cache_, heads, scale, reach, layer, nullptr, 0, nullptr, nullptr};
   auto op = std::make_unique<AttendOp>(call, attention_plan(heads, reach), workspace_);
   op->q = &used_floats(q, heads.query_size() + 2 * heads.kv_size());
   op->out = &made(heads.query_size());

@@ -14,16 +14,19 @@ from noria.kernels.native.levels import ChosenLevel, choose_level, use_level
 from support_models import cached_checkpoint
 from support_native_products import assert_same_bits, draw_codes, draw_rows, product
 
-EMULATED = ["emulated_vnni", "emulated_512"]
-ALL = ["avx2", "avx2_vnni", "avx512_vnni", *EMULATED]
+EMULATED = ["emulated_vnni", "emulated_512", "emulated_amx"]
+ALL = ["avx2", "avx2_vnni", "avx512_vnni", "avx512_amx", *EMULATED]
+AVX512 = ["avx512_vnni", "avx512_amx"]
 
-# What an Ice Lake or Zen 4, with AVX-VNNI added, answers: bits of CPUID and XGETBV by their numbers.
+# What a Sapphire Rapids answers: bits of CPUID and XGETBV by their numbers.
 ANSWERS = {
     "leaf1_ecx": 1 << 12 | 1 << 27 | 1 << 28 | 1 << 29,
     "leaf7_ebx": 1 << 5 | 1 << 16 | 1 << 17 | 1 << 30 | 1 << 31,
     "leaf7_ecx": 1 << 11,
+    "leaf7_edx": 1 << 24 | 1 << 25,
     "leaf7_1_eax": 1 << 4,
-    "xcr0": 0xE7,
+    "xcr0": 0x600E7,
+    "may_use_tiles": True,
 }
 
 
@@ -40,11 +43,13 @@ def test_a_machine_with_everything_runs_every_level() -> None:
     [
         *[("leaf1_ecx", bit, ALL) for bit in (12, 27, 28, 29)],
         ("leaf7_ebx", 5, ALL),
-        *[("leaf7_ebx", bit, ["avx512_vnni"]) for bit in (16, 17, 30, 31)],
-        ("leaf7_ecx", 11, ["avx512_vnni"]),
+        *[("leaf7_ebx", bit, AVX512) for bit in (16, 17, 30, 31)],
+        ("leaf7_ecx", 11, AVX512),
+        *[("leaf7_edx", bit, ["avx512_amx"]) for bit in (24, 25)],
         ("leaf7_1_eax", 4, ["avx2_vnni"]),
         *[("xcr0", bit, ALL) for bit in (1, 2)],
-        *[("xcr0", bit, ["avx512_vnni"]) for bit in (5, 6, 7)],
+        *[("xcr0", bit, AVX512) for bit in (5, 6, 7)],
+        *[("xcr0", bit, ["avx512_amx"]) for bit in (17, 18)],
     ],
 )
 def test_a_level_needs_each_of_its_instructions_and_a_system_that_saves_its_registers(
@@ -53,9 +58,14 @@ def test_a_level_needs_each_of_its_instructions_and_a_system_that_saves_its_regi
     assert levels_without(name, bit) == [level for level in ALL if level not in lost]
 
 
+def test_tiles_need_the_system_s_permission() -> None:
+    levels = _native.levels_of(**{**ANSWERS, "may_use_tiles": False})
+    assert levels == [level for level in ALL if level != "avx512_amx"]
+
+
 def test_this_machine_runs_avx2_and_what_is_emulated() -> None:
     levels = _native.levels()
-    assert levels[0] == "avx2" and levels[-2:] == EMULATED
+    assert levels[0] == "avx2" and levels[-3:] == EMULATED
 
 
 def chosen(asked: str, levels: list[str], wrong: tuple[str, ...] = ()) -> ChosenLevel:
@@ -63,18 +73,21 @@ def chosen(asked: str, levels: list[str], wrong: tuple[str, ...] = ()) -> Chosen
 
 
 def test_the_best_level_that_multiplies_right_is_chosen() -> None:
-    assert chosen("auto", ALL) == ChosenLevel("avx512_vnni", "the best that this CPU runs")
+    assert chosen("auto", ALL) == ChosenLevel("avx512_amx", "the best that this CPU runs")
+    assert chosen("auto", ["avx2", "avx2_vnni", "avx512_vnni", *EMULATED]).name == "avx512_vnni"
     assert chosen("auto", ["avx2", "avx2_vnni", *EMULATED]).name == "avx2_vnni"
     assert chosen("auto", ["avx2", *EMULATED]) == ChosenLevel("avx2", "the best that this CPU runs")
 
 
 def test_a_level_that_multiplies_wrong_is_passed_over_and_the_user_told() -> None:
-    once = chosen("auto", ALL, ("avx512_vnni",))
-    reason = "avx512_vnni gave wrong products when tried on this CPU"
-    assert once == ChosenLevel("avx2_vnni", reason, is_fallback=True)
-    twice = chosen("auto", ALL, ("avx512_vnni", "avx2_vnni"))
-    reason = "avx512_vnni and avx2_vnni gave wrong products when tried on this CPU"
-    assert twice == ChosenLevel("avx2", reason, is_fallback=True)
+    once = chosen("auto", ALL, ("avx512_amx",))
+    reason = "avx512_amx gave wrong results when tried on this CPU"
+    assert once == ChosenLevel("avx512_vnni", reason, is_fallback=True)
+    twice = chosen("auto", ALL, ("avx512_amx", "avx512_vnni"))
+    reason = "avx512_amx and avx512_vnni gave wrong results when tried on this CPU"
+    assert twice == ChosenLevel("avx2_vnni", reason, is_fallback=True)
+    all_of_them = chosen("auto", ALL, ("avx512_amx", "avx512_vnni", "avx2_vnni"))
+    assert (all_of_them.name, all_of_them.is_fallback) == ("avx2", True)
 
 
 def test_a_level_that_is_asked_for_is_taken_untried() -> None:
@@ -98,7 +111,7 @@ def test_the_level_that_is_asked_for_is_in_use_afterwards() -> None:
 
 def test_names_that_the_library_does_not_have_are_refused() -> None:
     with pytest.raises(
-        ValueError, match="no instruction set level 'mmx'; there are avx2, avx2_vnni, avx512_vnni"
+        ValueError, match="no instruction set level 'mmx'; there are avx2, avx2_vnni, avx512_vnni, avx512_amx"
     ):
         _native.use_isa("mmx")
 
@@ -191,7 +204,7 @@ def test_a_model_answers_the_same_at_every_level_and_says_which_it_runs_at() -> 
 def test_the_best_level_is_taken_where_none_is_asked_for() -> None:
     before = _native.isa()
     llm = LLM(str(cached_checkpoint("llama")), max_num_seqs=2, max_model_len=64)
-    assert told_of_isa(llm) == (_native.levels()[-3], "the best that this CPU runs")
+    assert told_of_isa(llm) == (_native.levels()[-4], "the best that this CPU runs")
     _native.use_isa(before)
 
 

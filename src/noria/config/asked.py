@@ -75,8 +75,8 @@ class ModelOptions:
     )
     isa: str = option(
         "auto",
-        "The instructions that the native backend multiplies with: avx2, avx2_vnni or avx512_vnni. auto: the best that "
-        "this CPU runs and that multiplies right when tried.",
+        "The instructions that the native backend multiplies with: avx2, avx2_vnni, avx512_vnni or avx512_amx. auto: "
+        "the best that this CPU runs and that multiplies right when tried.",
     )
     seed: int = option(
         0,

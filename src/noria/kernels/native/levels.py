@@ -55,5 +55,5 @@ def choose_level(asked: str, levels: Sequence[str], is_proven: Callable[[str], b
         name = lowest
     if failed:
         told = " and ".join(failed)
-        return ChosenLevel(name, f"{told} gave wrong products when tried on this CPU", is_fallback=True)
+        return ChosenLevel(name, f"{told} gave wrong results when tried on this CPU", is_fallback=True)
     return ChosenLevel(name, "the best that this CPU runs")

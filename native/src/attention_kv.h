@@ -1,4 +1,4 @@
-// Where a chunk of the cache lies. For x86-64-v3 units only.
+// Where a chunk of the cache lies. For x86-64-v3 units and above.
 #pragma once
 
 #include <algorithm>
