@@ -14,10 +14,12 @@ struct ShortSteps {
   static constexpr int kCodesAStep = 2;
   static const int16_t* items(const QuantRows& x) { return x.shorts; }
 
-  // Not inlined: beside all else that a tile of rows keeps, gcc 12 puts the sums of wide registers in memory.
+  // A function of its own, with sums of its own: beside all else that a tile of rows keeps in wide registers, gcc 12 puts
+  // them in memory.
   template <int kSteps, class Group, int kRows>
   [[gnu::noinline]] static void sum(const Group& group, const int16_t* x, int64_t stride,
                                     Ints (&sums)[kRows][kParts<Isa>]) {
+    Ints own[kRows][kParts<Isa>];
 #pragma GCC unroll 16
     for (int step = 0; step < kSteps; ++step) {
       Ints weights[kParts<Isa>];
@@ -25,10 +27,14 @@ struct ShortSteps {
       for (int r = 0; r < kRows; ++r) {
         const Ints both = Ints::all_at(x + r * stride + step * 2);
         for (int c = 0; c < kParts<Isa>; ++c) {
-          sums[r][c] = step == 0 ? multiply_pairs(weights[c], both) : Isa::dot_shorts(sums[r][c], weights[c], both);
-          sums[r][c].pin();
+          Ints product = step == 0 ? multiply_pairs(weights[c], both) : Isa::dot_shorts(own[r][c], weights[c], both);
+          product.pin();
+          own[r][c] = product;
         }
       }
+    }
+    for (int r = 0; r < kRows; ++r) {
+      for (int c = 0; c < kParts<Isa>; ++c) sums[r][c] = own[r][c];
     }
   }
 };
