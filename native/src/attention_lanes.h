@@ -1,5 +1,5 @@
-// Vectors that attention takes its keys and values in: eight lanes, and twice as many. What a lane becomes depends on no
-// other, so their number changes no bit. For x86-64-v3 units and above.
+// Vectors that attention takes its keys and values in: eight lanes, and twice as many. What a lane becomes depends on
+// no other, so their number changes no bit. For x86-64-v3 units and above.
 #pragma once
 
 #include "vec8.h"

@@ -24,8 +24,8 @@ struct Cpu {
   bool has_avx512_amx = false;   // and AMX-TILE and AMX-INT8
 };
 
-// Where the processor has AMX, asks the system to let this process use its tiles: it saves them for those alone that ask.
-// It may be asked again.
+// Where the processor has AMX, asks the system to let this process use its tiles: it saves them for those alone that
+// ask. It may be asked again.
 CpuAnswers ask_cpu();
 Cpu cpu_of(const CpuAnswers& answers);
 

@@ -55,7 +55,6 @@ struct I32x8x2 {
   }
 };
 
-inline I32x8x2 operator+(I32x8x2 a, I32x8x2 b) { return {a.low + b.low, a.high + b.high}; }
 inline I32x8x2 operator&(I32x8x2 a, I32x8x2 b) { return {a.low & b.low, a.high & b.high}; }
 inline I32x8x2 subtract_shorts(I32x8x2 a, I32x8x2 b) {
   return {subtract_shorts(a.low, b.low), subtract_shorts(a.high, b.high)};

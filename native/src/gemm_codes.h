@@ -14,8 +14,8 @@ struct ShortSteps {
   static constexpr int kCodesAStep = 2;
   static const int16_t* items(const QuantRows& x) { return x.shorts; }
 
-  // A function of its own, with sums of its own: beside all else that a tile of rows keeps in wide registers, gcc 12 puts
-  // them in memory.
+  // A function of its own, with sums of its own: beside all else that a tile of rows keeps in wide registers, gcc 12
+  // puts them in memory.
   template <int kSteps, class Group, int kRows>
   [[gnu::noinline]] static void sum(const Group& group, const int16_t* x, int64_t stride,
                                     Ints (&sums)[kRows][kParts<Isa>]) {

@@ -5,17 +5,20 @@ namespace noria {
 namespace {
 
 constexpr int kTileChains = 4;
-constexpr int64_t kTileMacs = int64_t{kMatrixRows} * kTileColumns * kLineBytes;
+constexpr int kGroup = 32;  // of k, which share a scale
+constexpr int64_t kTileMacs = int64_t{kMatrixRows} * kTileColumns * kGroup;
 
 void run_tiles(int64_t num_rounds) {
   TileShapes shapes;
-  for (int tile = 0; tile < kTileChains + 2; ++tile) shapes.set(tile, kMatrixRows, kLineBytes);
+  for (int sums = 0; sums < kTileChains; ++sums) shapes.set(sums, kMatrixRows, kLineBytes);
+  shapes.set(4, kMatrixRows, kGroup);
+  shapes.set(5, kGroup / 4, kLineBytes);
   shapes.use();
   for (int64_t round = 0; round < num_rounds; ++round) {
-    asm volatile("tdpbssd %tmm5, %tmm4, %tmm0");
-    asm volatile("tdpbssd %tmm5, %tmm4, %tmm1");
-    asm volatile("tdpbssd %tmm5, %tmm4, %tmm2");
-    asm volatile("tdpbssd %tmm5, %tmm4, %tmm3");
+    asm volatile("tdpbsud %tmm5, %tmm4, %tmm0");
+    asm volatile("tdpbsud %tmm5, %tmm4, %tmm1");
+    asm volatile("tdpbsud %tmm5, %tmm4, %tmm2");
+    asm volatile("tdpbsud %tmm5, %tmm4, %tmm3");
   }
 }
 

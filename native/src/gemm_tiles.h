@@ -3,8 +3,8 @@
 //
 // A tile of weights is a group's 16 columns, a line for each step of k as the unpacked weights of gemm_ints.h lie.
 //
-// Isa is one with 16 lanes, and its Tiles are, while they live, tiles for kMatrixRows rows and for a given lesser number;
-// see tiles_amx.h.
+// Isa is one with 16 lanes, and its Tiles are, while they live, tiles for kMatrixRows rows and for a given lesser
+// number; see tiles_amx.h.
 #pragma once
 
 #include <algorithm>
@@ -88,8 +88,8 @@ class MatrixRun {
   // Tiles of rows [begin, end), whole ones or what is left by them.
   template <bool kWhole>
   void run_rows(const Segment& segment, int64_t begin, int64_t end, float* out) const {
-    // What a tile stored can be read a while later: some groups are multiplied before the first joins the totals, of the
-    // next rows too.
+    // What a tile stored can be read a while later: some groups are multiplied before the first joins the totals, of
+    // the next rows too.
     Sums sums[kAhead];
     int64_t next_row = begin, next_group = 0;
     unsigned num_multiplied = 0, num_added = 0;

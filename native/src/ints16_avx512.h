@@ -45,7 +45,6 @@ struct I32x16 {
   void pin() { asm("" : "+v"(v)); }
 };
 
-inline I32x16 operator+(I32x16 a, I32x16 b) { return {_mm512_add_epi32(a.v, b.v)}; }
 inline I32x16 operator&(I32x16 a, I32x16 b) { return {_mm512_and_si512(a.v, b.v)}; }
 inline I32x16 subtract_shorts(I32x16 a, I32x16 b) { return {_mm512_sub_epi16(a.v, b.v)}; }
 // Products of 16-bit numbers, added in pairs.

@@ -7,8 +7,8 @@
 
 namespace noria {
 
-// The shapes of tiles. While it lives, its thread's tiles are in use; none is before or after, so that nothing of them is
-// saved when the system changes threads. By Intel's manual, volume 1, section 18.
+// The shapes of tiles. While it lives, its thread's tiles are in use; none is before or after, so that nothing of them
+// is saved when the system changes threads. By Intel's manual, volume 1, section 18.
 class TileShapes {
  public:
   TileShapes() = default;
