@@ -8,9 +8,9 @@ directory after each load; a run that was cut off goes on where it stopped. --ju
 there, without a server.
 
 The step model of a setting is learnt from its server's run log under other loads, before; what HTTP costs, from the
-instants of client and log under these; how fast the machine is, from all steps before a load. Nothing of a held-out
-load is used to foretell it. "In hindsight" is beside it: simulated with the speed that the machine had at each moment
-of the load, so what is left is the fault of the simulation.
+instants of client and log under these; how fast the machine is and how much that differs, from all steps before a
+load. Nothing of a held-out load is used to foretell it. "In hindsight" is beside it: simulated with the speed that
+the machine had at each moment of the load, so what is left is the fault of the simulation.
 """
 
 from __future__ import annotations

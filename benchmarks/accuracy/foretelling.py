@@ -105,11 +105,12 @@ def seen_by_both(log: Log, loads: Sequence[Measured]) -> list[Passage]:
 class Foreteller:
     """What was learnt of one server before the held-out loads.
 
-    level: logarithm of measured over foretold time of the very steps that were learnt from: what their scatter, which a
-    simulation has too, comes to.
+    start_s: of the first load that was learnt from. level: logarithm of measured over foretold time of the very steps
+    that were learnt from: what their scatter, which a simulation has too, comes to.
     """
 
     log: Log
+    start_s: float
     fit: Fit
     front: Front
     level: float
@@ -121,6 +122,13 @@ class Foreteller:
             f"{self.fit.bias:+.1%}; the machine's speed drifts by {self.fit.model.drift:.1%}; HTTP takes "
             f"{1e3 * self.front.request_s:.2f} ms a request and {1e6 * self.front.prompt_token_s:.2f} us a prompt token"
         )
+
+    def as_of(self, until_s: float) -> Foreteller:
+        """One that knows how much the machine's speed has differed in all loads up to then: those that were learnt from
+        are too short to show it.
+        """
+        seen = fit_steps(self.log.steps[self.log.within(self.start_s, until_s)])
+        return replace(self, fit=replace(self.fit, model=replace(self.fit.model, drift=seen.model.drift)))
 
     def capacity(self, workload: str) -> float:
         """Requests a second with all places taken, by simulation."""
@@ -200,6 +208,9 @@ def foreteller(directory: Path, log: str) -> Foreteller:
     """Learns from the loads to learn from of that server, and from nothing that came later."""
     loads = load_several(learnt_file(directory, log))
     read = read_log(directory / log)
-    chosen = read.within(loads[0].origin_s, loads[-1].end_s)
-    learnt = Foreteller(read, fit_steps(read.steps[chosen]), fit_front(seen_by_both(read, loads)), 0.0)
+    start_s = loads[0].origin_s
+    chosen = read.within(start_s, loads[-1].end_s)
+    learnt = Foreteller(
+        read, start_s, fit_steps(read.steps[chosen]), fit_front(seen_by_both(read, loads)), 0.0
+    )
     return replace(learnt, level=_log_ratio(learnt, chosen, np.ones(chosen.stop - chosen.start)))

@@ -120,6 +120,7 @@ def _judged(by: Foreteller, held: Held, directory: Path, num_runs: int) -> Judge
     measured = load(held.file(directory))
     assert measured.rate is not None and measured.seconds is not None
     play = play_of(held.workload, measured.rate, measured.seconds)
+    by = by.as_of(measured.origin_s)
     drift = by.drift(measured.origin_s)
     start_s = time.perf_counter()
     # 0 is the likeliest model: others may be the true one as well.

@@ -6,11 +6,13 @@ import itertools
 import math
 import random
 from collections.abc import Callable
+from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import pytest
 from benchmarks.accuracy.figures import GOALS, growing, highest_rate, margin
-from benchmarks.accuracy.foretelling import SeenSpeed
+from benchmarks.accuracy.foretelling import Foreteller, Log, SeenSpeed
 from benchmarks.accuracy.judging import Judged, Verdict, highest_of, regret
 from benchmarks.accuracy.loads import (
     REPEATED,
@@ -25,7 +27,11 @@ from benchmarks.accuracy.loads import (
 )
 from benchmarks.accuracy.report import markdown, spreads
 
+from noria.capacity.features import StepFeatures
+from noria.capacity.fit import MeasuredStep, fit_steps
+from noria.capacity.front import Front
 from noria.capacity.step_model import Regime
+from noria.config.engine import EngineConfig
 
 
 def judged(held: Held, real: Callable[[float], float], simulated: Callable[[float], float]) -> Judged:
@@ -131,3 +137,33 @@ def test_in_hindsight_a_step_is_as_slow_as_one_that_the_server_made_at_about_tha
     # Of its time, or of an idle one before it, or after all.
     lone = [noise.factor(Regime.DECODE, now_s) for now_s in (9.5, 5.0, 99.0) for _ in range(100)]
     assert lone == pytest.approx([9.0] * 300)
+
+
+def steps_at(speeds: list[float], draw: random.Random) -> list[MeasuredStep]:
+    """Eighty decodes at each speed of the machine."""
+    return [
+        MeasuredStep(
+            StepFeatures(seqs, seqs, seqs, 0.0, 0), (0.01 + 0.001 * seqs) * speed * draw.uniform(0.98, 1.02)
+        )
+        for speed in speeds
+        for seqs in (draw.randrange(1, 17) for _ in range(80))
+    ]
+
+
+def test_a_machine_that_has_changed_since_it_was_learnt_from_makes_forecasts_less_sure_and_nothing_else() -> (
+    None
+):
+    draw = random.Random(4)
+    learnt = steps_at([1.0] * 10, draw)
+    speeds = [draw.choice([0.8, 1.25]) for _ in range(15)]
+    steps = learnt + steps_at([speed for speed in speeds for _ in range(2)], draw)
+    starts_s = np.cumsum([step.seconds for step in steps])
+    log = Log(cast(EngineConfig, None), steps, starts_s, starts_s, [])
+    before = Foreteller(log, 0.0, fit_steps(learnt), Front(0.0, 0.0), 0.0)
+    then = before.as_of(starts_s[len(learnt) - 1])
+    later = before.as_of(starts_s[-1])
+    assert then.fit.model.drift < 0.02
+    # The quarter that was learnt from is steady.
+    assert later.fit.model.drift == pytest.approx(math.log(1.25) * math.sqrt(3 / 4), rel=0.2)
+    assert replace(later, fit=before.fit) == before
+    assert replace(later.fit.model, drift=before.fit.model.drift) == before.fit.model
