@@ -1,6 +1,6 @@
 """`noria bench serve` beside `vllm bench serve`: the same figures of the same server?
 
-    python benchmarks/beside_vllm_bench.py --vllm-python VENV/bin/python --tokenizer DIRECTORY
+    python -m benchmarks.beside_vllm_bench --vllm-python VENV/bin/python --tokenizer DIRECTORY
         [--rate 2] [--requests 120] [--rounds 5] [--lag-rate 50] [--output beside_vllm_bench.json]
 
 Starts one `noria serve` with the default model and without a prefix cache, and lets both clients take turns at it:

@@ -1,6 +1,6 @@
 """A latency target against every fixed size of steps, on long prompts among short chats.
 
-    python benchmarks/latency_budget.py [--itl-slo-ms 100] [--seconds 90] [--rounds 3] [--share 0.9]
+    python -m benchmarks.latency_budget [--itl-slo-ms 100] [--seconds 90] [--rounds 3] [--share 0.9]
         [--output latency_budget.json] [--plot docs/latency_budget.svg]
 
 Starts a `noria serve` with the default model for each setting (--itl-slo-ms; max_num_batched_tokens from 64 to 2048)
