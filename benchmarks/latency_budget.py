@@ -112,6 +112,8 @@ class Plan:
 
 def main() -> None:
     arguments = _arguments()
+    if arguments.plot:
+        open_pyplot()  # missing, it is missed before anything is measured
     console = Console(width=None if sys.stdout.isatty() else 120)
     settings = [Setting(True, target) for target in arguments.itl_slo_ms]
     settings += [Setting(False, budget) for budget in arguments.budgets]

@@ -80,6 +80,8 @@ class Plan:
 
 def main() -> None:
     arguments = _arguments()
+    if arguments.plot:
+        open_pyplot()  # missing, it is missed before anything is measured
     plan = Plan(
         QUICK_LOADS if arguments.quick else LOADS,
         8.0 if arguments.quick else arguments.seconds,
