@@ -7,15 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from support_backends import BACKENDS
+from noria.config.model import ModelConfig
+from noria.kernels.native import _native
 from support_batches import Driver
 from support_models import load, small_config
 from support_quantised import quantised_file
-
-_native = pytest.importorskip("noria.kernels.native._native")
-pytestmark = pytest.mark.skipif(
-    "native" not in BACKENDS, reason="this machine does not run the native backend"
-)
 
 KV_DTYPES = ("float32", "float16", "bfloat16", "int8")
 
@@ -47,7 +43,7 @@ def test_logits_are_the_same_bits_at_every_level(group: int, head_dim: int, kind
         assert np.array_equal(logits.view(np.int32), found[0].view(np.int32)), name
 
 
-def logits_at(level: str, config: object, kind: str, kv_dtype: str) -> np.ndarray:
+def logits_at(level: str, config: ModelConfig, kind: str, kv_dtype: str) -> np.ndarray:
     """Of prompts in whole, of one behind another's context, and of decodes, in one batch and then alone."""
     _native.use_isa(level)
     model = load(
