@@ -75,7 +75,9 @@ def loop_factory(
 
 
 class Harness:
-    """An engine loop over a ledger runner, stepped by hand; outputs are gathered by request."""
+    """An engine loop over a ledger runner, stepped by hand; outputs are gathered by request. pause_s: after a step."""
+
+    pause_s = 1.0
 
     def __init__(self, config: EngineConfig, next_token: NextToken = history_token) -> None:
         self.runner = LedgerRunner(config.cache.block_size, next_token)
@@ -111,7 +113,7 @@ class Harness:
             self.loop.step()
             self.loop._flush()  # at once, so that a test sees the news of the step it ran
             self.scheduler.check()
-            self.clock.advance(1.0)
+            self.clock.advance(self.pause_s)
 
     def run(self, max_steps: int = 10_000) -> int:
         """Step until nothing is left; returns the number of steps that computed something."""

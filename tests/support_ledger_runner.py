@@ -42,7 +42,7 @@ class LedgerRunner:
     themselves, as numbers.
 
     failing: request ids that fail when they next sample; faulty: those of them where it is the engine's fault.
-    unready: request ids that sit out the next step in which they were to sample.
+    unready: request ids that sit out the next step in which they were to sample. during: called while a step computes.
     """
 
     def __init__(self, block_size: int, next_token: NextToken = history_token) -> None:
@@ -51,6 +51,7 @@ class LedgerRunner:
         self.failing: set[str] = set()
         self.faulty: set[str] = set()
         self.unready: set[str] = set()
+        self.during: Callable[[StepPlan], None] = lambda plan: None
         self.plans: list[StepPlan] = []
         self.is_shut_down = False
         self._known: dict[str, _Known] = {}
@@ -65,6 +66,7 @@ class LedgerRunner:
         return plan
 
     def collect(self, plan: StepPlan, masks: Masks | None = None) -> StepResult:
+        self.during(plan)
         for request_id in plan.departures:
             del self._known[request_id]
         for arrival in plan.arrivals:

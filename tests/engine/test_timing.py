@@ -70,6 +70,18 @@ def test_a_quick_machine_is_done_with_it_in_about_a_tenth_of_a_second() -> None:
     assert 0.05 < clock.now() < 0.15
 
 
+@pytest.mark.parametrize("slowness", [1, 5, 50])
+def test_two_sizes_are_timed_on_however_slow_a_machine(slowness: int) -> None:
+    """One alone does not tell what tokens cost from what the step does."""
+    clock = VirtualClock()
+    cost = StepCost(0.1, 0.01 * slowness, 0.0007 * slowness, 0.0)
+    runner = PricedRunner(clock, cost)
+    times = time_steps(runner, clock, engine_config(num_blocks=1000, block_size=16, max_model_len=8192))
+    assert {16, 64} <= {time.num_new for time in times if not time.num_computed}
+    found = fit_cost(times)
+    assert (found.fixed_s, found.token_s) == (pytest.approx(cost.fixed_s), pytest.approx(cost.token_s))
+
+
 def test_a_pool_of_a_few_tokens_is_not_left() -> None:
     clock = VirtualClock()
     config = engine_config(num_blocks=3, block_size=4)

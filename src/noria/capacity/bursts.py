@@ -46,7 +46,7 @@ def bursts(config: EngineConfig, seconds: float) -> list[Burst]:
     longest = min(_LONGEST_PROMPT, scheduler.max_model_len // 2, scheduler.max_model_len - _ANSWER)
     if longest < 1:
         return []
-    sizes = _doubled(scheduler.max_num_batched_tokens, MOST_TOKENS)
+    sizes = _doubled(scheduler.full_step_tokens, MOST_TOKENS)
     found = [_of_tokens(size, longest) for size in sizes]
     short = min(_SHORT_PROMPT, longest)
     found += [Burst(size, short) for size in _doubled(scheduler.max_num_seqs, MOST_SEQS)]

@@ -197,18 +197,19 @@ class SchedulerOptions:
         "of running requests. Higher: prompts are read sooner.",
         WHOLE,
         low=1,
-        default_words="on a CPU what takes about 100 ms, at most 2048, as timed at start; fewer where a long "
-        "context makes tokens dearer",
+        default_words="2048; on a CPU also what takes 100 ms beside answers, as timed at start and corrected while "
+        "running",
     )
     itl_slo_ms: float | None = option(
         None,
         "Most milliseconds between two tokens of an answer, 95 times in 100. Each step then computes as much as keeps "
         "to it by the measured speed of the machine, corrected while running: long prompts are read in smaller "
-        "pieces beside answers, and in larger ones where nobody waits. max_num_batched_tokens stays the most.",
+        "pieces beside answers, and in larger ones where nobody waits; requests wait where answers alone take most of "
+        "it. max_num_batched_tokens stays the most.",
         REAL,
         low=0,
         low_is_open=True,
-        default_words="steps of about 100 ms",
+        default_words="on a CPU, without max_num_batched_tokens, steps aim at 100 ms and nobody waits for it",
     )
     ttft_slo_ms: float | None = option(
         None,

@@ -8,6 +8,9 @@ from math import sqrt
 
 from noria.config.model import ModelConfig
 
+# Of a step with prompts. Fewer would read the weights too often for what they compute: a step that has to take longer
+# for them, does.
+FEWEST_TOKENS = 64
 _ROUNDING = 1e-9  # of a token: what floating point may be off by
 
 
@@ -70,8 +73,20 @@ class SchedulerConfig:
     priority_aging_s: float = 30.0
     # Limits a step besides its tokens; None where the number of tokens was stated.
     step_cost: StepCost | None = None
-    # What steps are kept short for; it takes a step_cost to do so.
+    # What users stated that steps are kept short for; it takes a step_cost to do so.
     latency: LatencyTarget | None = None
+
+    @property
+    def full_step_tokens(self) -> int:
+        """What prompts at their beginning fill a step with, beside few answers: the most tokens, or fewer where time
+        limits it.
+        """
+        cost = self.step_cost
+        if cost is None or not self.enable_chunked_prefill:
+            return self.max_num_batched_tokens
+        target_s = cost.target_s if self.latency is None or self.latency.itl_s is None else self.latency.itl_s
+        in_time = cost.tokens_within(max(0.0, target_s - cost.fixed_s), 0)
+        return min(max(1, in_time), self.max_num_batched_tokens)
 
 
 @dataclass(frozen=True, slots=True)

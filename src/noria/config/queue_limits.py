@@ -36,7 +36,7 @@ def _requests(asked: QueueOptions, scheduler: SchedulerConfig) -> Choice:
 def _tokens(asked: QueueOptions, scheduler: SchedulerConfig) -> Choice:
     if asked.max_num_queued_tokens is not None:
         return Choice(TOKENS_CHOICE, asked.max_num_queued_tokens, "asked for")
-    steps, longest = _STEPS * scheduler.max_num_batched_tokens, _LONGEST * scheduler.max_model_len
+    steps, longest = _STEPS * scheduler.full_step_tokens, _LONGEST * scheduler.max_model_len
     if steps >= longest:
         return Choice(TOKENS_CHOICE, steps, f"of their prompts: what {_STEPS} full steps read")
     return Choice(TOKENS_CHOICE, longest, f"of their prompts: {_LONGEST} of max_model_len")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from noria.config.asked import EngineOptions
-from noria.config.engine import LatencyTarget, StepCost
+from noria.config.engine import FEWEST_TOKENS, SchedulerConfig, StepCost
 from noria.config.hardware import Hardware
 from noria.config.model import ModelConfig
 from noria.config.resolved import Choice, Resolved
@@ -14,12 +14,10 @@ from noria.config.resolved import Choice, Resolved
 STEP_CHOICE = "max_num_batched_tokens"
 
 MOST_TOKENS = 2048
-# Fewer would read the weights too often for what they compute: a step that has to take longer for them, does.
-FEWEST_TOKENS = 64
+TARGET_S = 0.1  # a gap between two tokens that a reader does not notice
 _ROUNDS = (
     4  # of fitting: what a chunk's own tokens attend to, and then what is left for the tokens themselves
 )
-TARGET_S = 0.1  # a gap between two tokens that a reader does not notice
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,43 +45,53 @@ def is_step_open(asked: EngineOptions, model: ModelConfig, hardware: Hardware) -
 def settle_step(resolved: Resolved, times: Sequence[StepTime]) -> Resolved:
     """The settings with what a step may compute settled by these timings. A pure function.
 
-    times: at least one with nothing computed before. The number of tokens is a whole number of blocks, at least
-    max_num_seqs, so that every running request can advance in a step; where prompts are never cut, at least
-    max_model_len.
+    times: at least one with nothing computed before. Where prompts may be cut, the most tokens stay as they are: what
+    each step computes follows from its cost and what it may take. Where they are never cut it is a number, of whole
+    blocks, at least max_model_len.
     """
-    config = resolved.config
-    scheduler, block_size = config.scheduler, config.cache.block_size
     cost = fit_cost(times)
-    if scheduler.latency is not None:
-        return _paced(resolved, scheduler.latency, cost)
-    in_time = cost.tokens_within(cost.target_s - cost.fixed_s, 0)
-    fewest = scheduler.max_num_seqs if scheduler.enable_chunked_prefill else scheduler.max_model_len
-    tokens = max(in_time // block_size * block_size, -(-fewest // block_size) * block_size)
-    tokens = min(tokens, scheduler.max_num_batched_tokens)
-    needed = "max_num_seqs; prompts" if scheduler.enable_chunked_prefill else "max_model_len; shorter ones"
-    choice = Choice(STEP_CHOICE, tokens, _reason(tokens, in_time, needed, cost, times))
-    return replace(
-        resolved,
-        config=replace(config, scheduler=replace(scheduler, max_num_batched_tokens=tokens, step_cost=cost)),
-        choices=tuple(choice if known.name == STEP_CHOICE else known for known in resolved.choices),
-        is_step_open=False,
-    )
-
-
-def _paced(resolved: Resolved, target: LatencyTarget, cost: StepCost) -> Resolved:
-    """The most tokens stay as they are: what each step computes follows from the target and its cost."""
     scheduler = resolved.config.scheduler
-    if target.itl_s is not None:
-        cost = replace(cost, target_s=target.itl_s)
-    in_time = cost.tokens_within(max(0.0, cost.target_s - cost.fixed_s), 0)
-    told = f"at most; about {in_time} tokens beside answers, for {1e3 * cost.target_s:.0f} ms, corrected while running"
-    choice = Choice(STEP_CHOICE, scheduler.max_num_batched_tokens, told)
+    if scheduler.latency is not None and scheduler.latency.itl_s is not None:
+        cost = replace(cost, target_s=scheduler.latency.itl_s)
+    if scheduler.enable_chunked_prefill:
+        scheduler = replace(scheduler, step_cost=cost)
+        reason = f"{_paced_reason(scheduler, cost)}, corrected while running ({_measured(times)})"
+    else:
+        in_time = cost.tokens_within(cost.target_s - cost.fixed_s, 0)
+        tokens = _whole_tokens(scheduler, in_time, resolved.config.cache.block_size)
+        scheduler = replace(scheduler, step_cost=cost, max_num_batched_tokens=tokens)
+        reason = f"{_whole_reason(tokens, in_time, cost)} ({_measured(times)})"
+    choice = Choice(STEP_CHOICE, scheduler.max_num_batched_tokens, reason)
     return replace(
         resolved,
-        config=replace(resolved.config, scheduler=replace(scheduler, step_cost=cost)),
+        config=replace(resolved.config, scheduler=scheduler),
         choices=tuple(choice if known.name == STEP_CHOICE else known for known in resolved.choices),
         is_step_open=False,
     )
+
+
+def _paced_reason(scheduler: SchedulerConfig, cost: StepCost) -> str:
+    most, tokens = scheduler.max_num_batched_tokens, scheduler.full_step_tokens
+    if tokens == most:
+        return f"at most, which takes about {1e3 * (cost.fixed_s + cost.seconds(most, 0)):.0f} ms"
+    return f"at most; about {tokens} beside answers, for {1e3 * cost.target_s:.0f} ms"
+
+
+def _whole_tokens(scheduler: SchedulerConfig, in_time: int, block_size: int) -> int:
+    longest = -(-scheduler.max_model_len // block_size) * block_size
+    return min(max(in_time // block_size * block_size, longest), scheduler.max_num_batched_tokens)
+
+
+def _whole_reason(tokens: int, in_time: int, cost: StepCost) -> str:
+    if tokens > in_time:
+        return f"as many as max_model_len; shorter ones take {in_time} of them, about {1e3 * cost.target_s:.0f} ms"
+    full_s = cost.fixed_s + cost.seconds(tokens, 0)
+    return f"tokens: a full step takes about {1e3 * full_s:.0f} ms"
+
+
+def _measured(times: Sequence[StepTime]) -> str:
+    largest = max(times, key=lambda time: (time.num_new, -time.num_computed, -time.seconds))
+    return f"measured {1e3 * largest.seconds:.1f} ms for {largest.num_new} tokens"
 
 
 def fit_cost(times: Sequence[StepTime]) -> StepCost:
@@ -114,15 +122,3 @@ def _line(points: Mapping[int, float]) -> tuple[float, float]:
     if token_s > 0 and fixed_s >= 0:
         return fixed_s, token_s
     return 0.0, max(seconds / num_new for num_new, seconds in points.items())
-
-
-def _reason(tokens: int, in_time: int, needed: str, cost: StepCost, times: Sequence[StepTime]) -> str:
-    """needed: for what there are more tokens than go in the time, and what keeps to it."""
-    largest = max(times, key=lambda time: (time.num_new, -time.num_computed, -time.seconds))
-    measured = f"measured {1e3 * largest.seconds:.1f} ms for {largest.num_new} tokens"
-    if tokens > in_time:
-        told = f"as many as {needed} take {in_time} of them, about {1e3 * cost.target_s:.0f} ms"
-    else:
-        full_s = cost.fixed_s + cost.seconds(tokens, 0)
-        told = f"tokens: a full step takes about {1e3 * full_s:.0f} ms"
-    return f"{told} ({measured})"

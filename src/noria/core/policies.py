@@ -8,11 +8,11 @@ from typing import Protocol
 
 from noria.config.engine import AdmissionPolicy, SchedulerConfig, SchedulingPolicy
 from noria.core.fair_shares import FairShares
-from noria.core.latency_prices import LatencyPrices
 from noria.core.order import ByPriority, FirstCome, Order
-from noria.core.prices import Prices, TimePrices, TokenPrices
+from noria.core.prices import Prices, TokenPrices
 from noria.core.queue import RequestQueue
 from noria.core.request import Request
+from noria.core.time_prices import TimePrices
 
 MAX_CANDIDATES = 64  # how far behind the queue's head a step looks for requests to admit
 
@@ -151,6 +151,4 @@ def choose_prices(config: SchedulerConfig) -> Prices:
     # Prompts that are never cut are counted out in tokens: one may take longer than a step is meant to.
     if config.step_cost is None or not config.enable_chunked_prefill:
         return TokenPrices(config.max_num_batched_tokens)
-    if config.latency is None:
-        return TimePrices(config.step_cost)
-    return LatencyPrices(config.step_cost, config.latency)
+    return TimePrices(config.step_cost, config.latency)

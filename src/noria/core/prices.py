@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from math import ceil
 from typing import NamedTuple, Protocol
-
-from noria.config.engine import StepCost
 
 
 class PromptShare(NamedTuple):
@@ -62,31 +59,3 @@ class TokenPrices:
 
     def done(self, now_s: float) -> None:
         """Tokens cost what they cost."""
-
-
-class TimePrices:
-    """A token costs the nanoseconds that it takes, which grow with what it attends to."""
-
-    def __init__(self, cost: StepCost) -> None:
-        self._cost = cost
-        self.step = nanoseconds(cost.target_s - cost.fixed_s)
-
-    def of(self, num_new: int, num_computed: int) -> int:
-        return nanoseconds(self._cost.seconds(num_new, num_computed))
-
-    def tokens(self, price: int, num_computed: int) -> int:
-        return self._cost.tokens_within(1e-9 * price, num_computed)
-
-    def for_prompts(self, spent: int, num_decodes: int) -> PromptShare:
-        # Where many requests decode, prompts still go on; the step takes that much longer.
-        return PromptShare(max(self.step - spent, self.step // 4))
-
-    def planned(self, spent: int, num_decodes: int, now_s: float) -> None:
-        """What was timed at start holds."""
-
-    def done(self, now_s: float) -> None:
-        """What was timed at start holds."""
-
-
-def nanoseconds(seconds: float) -> int:
-    return ceil(1e9 * seconds)

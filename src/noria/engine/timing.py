@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from noria.config.engine import EngineConfig
+from noria.config.engine import FEWEST_TOKENS, EngineConfig
 from noria.config.pooling import PoolingParams
 from noria.config.step_budget import StepTime
 from noria.core.clock import Clock
@@ -10,8 +10,10 @@ from noria.core.plan import NewRequest, StepPlan, Work
 from noria.engine.runner_api import Runner
 from noria.sampling.params import SamplingParams
 
-_SPEND_S = 0.1  # no step is begun that would make the whole take longer, but for the smallest ones
-_SIZES = (16, 64, 256)  # tokens
+_SPEND_S = (
+    0.1  # no step is begun that would make the whole take longer, but for those without which nothing is told
+)
+_SIZES = (16, FEWEST_TOKENS, 256)  # tokens
 _REPEATS = 2
 _CONTEXT = 2048  # tokens before a chunk, where the cost of a context is looked for
 _SAMPLED = SamplingParams(temperature=0.0)
@@ -66,14 +68,15 @@ def time_steps(runner: Runner, clock: Clock, config: EngineConfig) -> list[StepT
 
     Chunks of growing size, then a small one behind a context: each some times, for the shortest time tells what
     the step takes and the others what else went on. The very first of each kind takes memory and wakes threads: it
-    tells nothing.
+    tells nothing. Two sizes are timed in any case: one alone does not tell what tokens cost from what the step does.
     """
     timer = StepTimer(runner, clock, config)
     smallest, *larger = sorted({min(size, timer.longest) for size in _SIZES})
     timer.time(smallest)
     end_s = clock.now() + _SPEND_S
-    times = [timer.time(smallest) for _ in range(_REPEATS)]
-    for size in (size for size in larger for _ in range(_REPEATS)):
+    second, largest = larger[:1], larger[1:]
+    times = [timer.time(size) for size in (*[smallest] * _REPEATS, *second)]
+    for size in (*second, *largest * _REPEATS):
         if clock.now() + times[-1].seconds * size / times[-1].num_new < end_s:
             times.append(timer.time(size))
     context = min(_CONTEXT, timer.longest - smallest)

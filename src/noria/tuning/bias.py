@@ -19,7 +19,7 @@ def features(config: EngineConfig) -> list[float]:
     scheduler, cache = config.scheduler, config.cache
     return [
         math.log2(scheduler.max_num_seqs),
-        math.log2(scheduler.max_num_batched_tokens),
+        math.log2(scheduler.full_step_tokens),
         math.log2(cache.block_size),
         float(cache.enable_prefix_caching),
         float(scheduler.latency is not None),

@@ -65,7 +65,7 @@ def neighbours(setting: Setting, measured: EngineConfig, space: Space) -> Iterat
     """One thing changed at a time, in words and as a setting: half and twice as much, other blocks, as measured."""
     scheduler, cache = measured.scheduler, measured.cache
     seqs = setting.max_num_seqs or scheduler.max_num_seqs
-    tokens = setting.max_num_batched_tokens or scheduler.max_num_batched_tokens
+    tokens = setting.max_num_batched_tokens or scheduler.full_step_tokens
     for factor in (0.5, 2):
         yield _changed(setting, "max_num_seqs", max(1, int(seqs * factor)))
     if setting.itl_slo_ms is None:
@@ -73,7 +73,7 @@ def neighbours(setting: Setting, measured: EngineConfig, space: Space) -> Iterat
             yield _changed(setting, "max_num_batched_tokens", max(seqs, int(tokens * factor)))
     else:
         fixed = replace(setting, itl_slo_ms=None)
-        yield f"no ITL target, {scheduler.max_num_batched_tokens} tokens a step", fixed
+        yield f"no ITL target, {scheduler.full_step_tokens} tokens a step", fixed
     size = setting.block_size or cache.block_size
     for other in (size // 2, size * 2):
         if other in space.block_sizes:

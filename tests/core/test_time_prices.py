@@ -7,15 +7,15 @@ import random
 import pytest
 
 from noria.config.engine import LatencyTarget, StepCost
-from noria.core.latency_prices import LatencyPrices
+from noria.core.time_prices import TimePrices
 from support_engine import Harness, engine_config
 
 COST = StepCost(target_s=0.1, fixed_s=0.01, token_s=0.001, pair_s=0.0)
 
 
-def taught(ratios: list[float], target: LatencyTarget) -> LatencyPrices:
+def taught(ratios: list[float], target: LatencyTarget) -> TimePrices:
     """Steps with one decode took that many times what was foretold."""
-    prices, now_s = LatencyPrices(COST, target), 0.0
+    prices, now_s = TimePrices(COST, target), 0.0
     prices.planned(prices.of(1, 0), 1, now_s)
     prices.done(now_s)
     for ratio in ratios:
@@ -25,7 +25,7 @@ def taught(ratios: list[float], target: LatencyTarget) -> LatencyPrices:
     return prices
 
 
-def tokens_of_a_step(prices: LatencyPrices) -> int:
+def tokens_of_a_step(prices: TimePrices) -> int:
     return prices.tokens(prices.step, 0)
 
 
@@ -87,3 +87,33 @@ def test_requests_wait_until_there_is_time_for_them_and_all_are_served() -> None
         most = max(most, len(harness.scheduler.running))
     assert most <= 12
     assert all(len(harness.output(f"r{i}")) == 20 for i in range(30))
+
+
+def test_two_steps_that_are_late_are_believed_at_once_and_one_is_not() -> None:
+    kept, once, twice = (tokens_of_a_step(taught([3.0] * n, LatencyTarget(itl_s=0.08))) for n in range(3))
+    assert kept == once == 56  # 0.08 * 0.96 / 1.15, less what a step costs
+    assert twice == 15  # ... / 3
+
+
+def test_steps_that_are_far_from_full_tell_nothing() -> None:
+    prices = TimePrices(COST)
+    before, now_s = tokens_of_a_step(prices), 0.0
+    for _ in range(300):
+        prices.planned(prices.of(5, 0), 5, now_s)
+        now_s += 0.09  # six times what was foretold, and no gap is late for it
+        prices.done(now_s)
+    assert tokens_of_a_step(prices) == before
+
+
+def test_where_no_limit_was_stated_a_step_has_room_for_64_tokens_and_all_may_join() -> None:
+    """However long its decodes take, and however much slower than it was timed the machine is."""
+    prices, now_s = TimePrices(COST), 0.0
+    for _ in range(300):
+        prices.planned(prices.of(90, 0), 90, now_s)
+        now_s += 1.0
+        prices.done(now_s)
+    assert prices.slowness == 4.0
+    assert tokens_of_a_step(prices) == 64
+    share = prices.for_prompts(prices.of(100, 0), 100)
+    assert share.takes_newcomers
+    assert prices.tokens(share.price, 0) == 16
