@@ -66,7 +66,7 @@ def test_what_is_no_calibration_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is no step model"):
         load(path)
     save(replace(calibration(), format=99), path)
-    with pytest.raises(ConfigError, match="format 99, this version reads 2: calibrate again"):
+    with pytest.raises(ConfigError, match="format 99, this version reads 3: calibrate again"):
         load(path)
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         load(tmp_path / "nothing.json")

@@ -11,7 +11,7 @@ import pytest
 from noria.bench.traces import read_trace, sniff
 from noria.capacity.replay import replay
 from noria.capacity.run_file import Run, read_run
-from noria.config.engine import SchedulingPolicy
+from noria.config.engine import LatencyTarget, SchedulingPolicy, StepCost
 from noria.config.errors import ConfigError
 from noria.core.outputs import FinishReason
 from support_capacity import logged_client, run_random_load
@@ -37,6 +37,26 @@ def test_every_decision_of_a_random_run_is_the_same_again(
         assert result.difference is None, str(result.difference)
         assert result.num_steps == len(run.steps) > 50
         assert len(run.ended) > 120  # some are refused: their deadline is foretold to pass
+
+
+@pytest.mark.parametrize(
+    "latency",
+    [None, LatencyTarget(itl_s=5e-4), LatencyTarget(itl_s=5e-4, ttft_s=2e-3)],
+    ids=["itself", "itl", "both"],
+)
+def test_steps_that_are_limited_by_time_are_the_same_again(
+    tmp_path: Path, latency: LatencyTarget | None
+) -> None:
+    """What steps took, on a real and uneven clock, has changed how long the next ones might be."""
+    # About what the runner takes: what is seen differs from it, and lies within what is believed.
+    cost = StepCost(target_s=5e-4, fixed_s=1e-4, token_s=1e-5, pair_s=1e-7)
+    for seed in range(3):
+        run = recorded(tmp_path / "run.jsonl", seed, step_cost=cost, latency=latency)
+        result = replay(run)
+        assert result.difference is None, str(result.difference)
+        assert result.num_steps == len(run.steps) > 50
+    plain = replace(run.config.scheduler, step_cost=None, latency=None)
+    assert replay(replace(run, config=replace(run.config, scheduler=plain))).difference is not None
 
 
 def test_a_run_short_of_blocks_preempts_the_same_requests_again(tmp_path: Path) -> None:

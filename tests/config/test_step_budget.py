@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -155,7 +157,7 @@ def test_a_latency_target_leaves_the_most_tokens_and_gives_each_step_a_price() -
     scheduler = settle_step(before, [StepTime(16, 0, 0.02), StepTime(256, 0, 0.26)]).config.scheduler
     assert scheduler.max_num_batched_tokens == 1024
     assert scheduler.latency == LatencyTarget(itl_s=0.05, ttft_s=0.9)
-    assert scheduler.step_cost is not None and scheduler.step_cost.target_s == 0.05
+    assert (scheduler.gap_s, replace(scheduler, latency=None).gap_s) == (0.05, 0.1)
     assert scheduler.full_step_tokens == 46  # 4 ms besides tokens, and 1 ms each
 
 

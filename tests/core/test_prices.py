@@ -48,7 +48,7 @@ def timed_harness(**scheduler: object) -> Harness:
 
 @given(costs, st.integers(1, 2048), st.integers(0, 10_000))
 def test_the_price_of_some_tokens_buys_just_those(cost: StepCost, num_new: int, num_computed: int) -> None:
-    prices = TimePrices(cost)
+    prices = TimePrices(SchedulerConfig(2048, 64, 20_000, step_cost=cost))
     price = prices.of(num_new, num_computed)
     bought = prices.tokens(price, num_computed)
     assert bought >= num_new
@@ -59,7 +59,7 @@ def test_the_price_of_some_tokens_buys_just_those(cost: StepCost, num_new: int, 
 def test_two_chunks_cost_what_they_cost_as_one(
     cost: StepCost, first: int, second: int, computed: int
 ) -> None:
-    prices = TimePrices(cost)
+    prices = TimePrices(SchedulerConfig(2048, 64, 20_000, step_cost=cost))
     apart = prices.of(first, computed) + prices.of(second, computed + first)
     assert abs(apart - prices.of(first + second, computed)) <= 2
 

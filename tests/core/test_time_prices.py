@@ -6,16 +6,22 @@ import random
 
 import pytest
 
-from noria.config.engine import LatencyTarget, StepCost
+from noria.config.engine import LatencyTarget, SchedulerConfig, StepCost
 from noria.core.time_prices import TimePrices
 from support_engine import Harness, engine_config
 
 COST = StepCost(target_s=0.1, fixed_s=0.01, token_s=0.001, pair_s=0.0)
 
 
+def prices_for(
+    target: LatencyTarget | None = None, most_tokens: int = 2048, cost: StepCost = COST
+) -> TimePrices:
+    return TimePrices(SchedulerConfig(most_tokens, 64, 4096, step_cost=cost, latency=target))
+
+
 def taught(ratios: list[float], target: LatencyTarget) -> TimePrices:
     """Steps with one decode took that many times what was foretold."""
-    prices, now_s = TimePrices(COST, target), 0.0
+    prices, now_s = prices_for(target), 0.0
     prices.planned(prices.of(1, 0), 1, now_s)
     prices.done(now_s)
     for ratio in ratios:
@@ -89,14 +95,14 @@ def test_requests_wait_until_there_is_time_for_them_and_all_are_served() -> None
     assert all(len(harness.output(f"r{i}")) == 20 for i in range(30))
 
 
-def test_two_steps_that_are_late_are_believed_at_once_and_one_is_not() -> None:
+def test_at_first_two_steps_that_are_late_are_believed_at_once_and_one_is_not() -> None:
     kept, once, twice = (tokens_of_a_step(taught([3.0] * n, LatencyTarget(itl_s=0.08))) for n in range(3))
     assert kept == once == 56  # 0.08 * 0.96 / 1.15, less what a step costs
     assert twice == 15  # ... / 3
 
 
 def test_steps_that_are_far_from_full_tell_nothing() -> None:
-    prices = TimePrices(COST)
+    prices = prices_for()
     before, now_s = tokens_of_a_step(prices), 0.0
     for _ in range(300):
         prices.planned(prices.of(5, 0), 5, now_s)
@@ -105,9 +111,34 @@ def test_steps_that_are_far_from_full_tell_nothing() -> None:
     assert tokens_of_a_step(prices) == before
 
 
+def test_decodes_that_are_dearer_than_foretold_are_still_kept_below_a_stated_limit() -> None:
+    """However little of a full step they were foretold to take: nobody joins once they take what they may."""
+    prices, now_s = prices_for(LatencyTarget(itl_s=0.1)), 0.0
+    for num_decodes in range(1, 31):
+        spent = prices.of(1, 0) * num_decodes
+        if not prices.for_prompts(spent, num_decodes).takes_newcomers:
+            break
+        for _ in range(30):
+            prices.planned(spent, num_decodes, now_s)
+            now_s += 0.01 + 0.004 * num_decodes  # four times as long a token
+            prices.done(now_s)
+    assert 0.01 + 0.004 * num_decodes <= 0.1
+
+
+@pytest.mark.parametrize("target", [None, LatencyTarget(itl_s=0.1)])
+def test_steps_that_are_full_by_their_tokens_count(target: LatencyTarget | None) -> None:
+    """A stated number of tokens keeps them far below what time would let them be."""
+    prices, now_s = prices_for(target, most_tokens=30), 0.0
+    for _ in range(300):
+        prices.planned(prices.of(30, 0), 1, now_s)
+        now_s += 4 * (0.01 + 30 * 0.001)
+        prices.done(now_s)
+    assert prices.slowness == pytest.approx(4.0)
+
+
 def test_where_no_limit_was_stated_a_step_has_room_for_64_tokens_and_all_may_join() -> None:
     """However long its decodes take, and however much slower than it was timed the machine is."""
-    prices, now_s = TimePrices(COST), 0.0
+    prices, now_s = prices_for(), 0.0
     for _ in range(300):
         prices.planned(prices.of(90, 0), 90, now_s)
         now_s += 1.0

@@ -25,13 +25,14 @@ BACKENDS = ["torch"] + ([] if machine_obstacle() else ["native"])
 
 
 class PricedRunner:
-    """Computes nothing, in the time that a cost says."""
+    """Computes nothing, in the time that a cost says; a step that is larger than all before takes 10 ms more."""
 
     def __init__(self, clock: VirtualClock, cost: StepCost) -> None:
         self.known: set[str] = set()
         self.plans: list[StepPlan] = []
         self._clock = clock
         self._cost = cost
+        self._longest = 0
 
     def launch(self, plan: StepPlan) -> StepPlan:
         self.known -= set(plan.departures)
@@ -41,7 +42,9 @@ class PricedRunner:
 
     def collect(self, plan: StepPlan, masks: Masks | None = None) -> StepResult:
         for work in plan.work:
-            self._clock.advance(self._cost.fixed_s + self._cost.seconds(work.num_new, work.num_computed))
+            seconds = self._cost.fixed_s + self._cost.seconds(work.num_new, work.num_computed)
+            self._clock.advance(seconds if work.num_new <= self._longest else seconds + 0.01)
+            self._longest = max(self._longest, work.num_new)
         return StepResult(plan.step, ())
 
     progress = 0
@@ -67,7 +70,7 @@ def test_a_quick_machine_is_done_with_it_in_about_a_tenth_of_a_second() -> None:
     clock = VirtualClock()
     runner = PricedRunner(clock, StepCost(0.1, 0.003, 0.0003, 4e-7))
     time_steps(runner, clock, engine_config(num_blocks=1000, block_size=16, max_model_len=8192))
-    assert 0.05 < clock.now() < 0.15
+    assert 0.05 < clock.now() < 0.18  # of which 0.03 are what first steps take more
 
 
 @pytest.mark.parametrize("slowness", [1, 5, 50])

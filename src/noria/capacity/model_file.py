@@ -12,7 +12,7 @@ from noria.capacity.step_model import StepModel
 from noria.config.engine import EngineConfig
 from noria.config.errors import ConfigError
 
-FORMAT = 2
+FORMAT = 3
 
 
 @dataclass(frozen=True, slots=True)

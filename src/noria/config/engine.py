@@ -30,7 +30,8 @@ class StepCost:
     """What a step takes, as timed at start, and what it may take. All in seconds.
 
     n tokens of one sequence that follow c others take n * token_s + n * (c + n / 2) * pair_s: pair_s for each
-    earlier token that one attends to. fixed_s comes to every step. target_s: what a step with prompts may take.
+    earlier token that one attends to. fixed_s comes to every step. target_s: what a step with prompts may take beside
+    answers where users stated nothing.
     """
 
     target_s: float
@@ -77,6 +78,15 @@ class SchedulerConfig:
     latency: LatencyTarget | None = None
 
     @property
+    def gap_s(self) -> float:
+        """What lies between two tokens of an answer at most, 95 times in 100, where steps have a cost: what users
+        stated, or else what that aims at.
+        """
+        assert self.step_cost is not None, "nothing is timed"
+        stated_s = None if self.latency is None else self.latency.itl_s
+        return self.step_cost.target_s if stated_s is None else stated_s
+
+    @property
     def full_step_tokens(self) -> int:
         """What prompts at their beginning fill a step with, beside few answers: the most tokens, or fewer where time
         limits it.
@@ -84,8 +94,7 @@ class SchedulerConfig:
         cost = self.step_cost
         if cost is None or not self.enable_chunked_prefill:
             return self.max_num_batched_tokens
-        target_s = cost.target_s if self.latency is None or self.latency.itl_s is None else self.latency.itl_s
-        in_time = cost.tokens_within(max(0.0, target_s - cost.fixed_s), 0)
+        in_time = cost.tokens_within(max(0.0, self.gap_s - cost.fixed_s), 0)
         return min(max(1, in_time), self.max_num_batched_tokens)
 
 

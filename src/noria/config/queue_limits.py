@@ -36,7 +36,9 @@ def _requests(asked: QueueOptions, scheduler: SchedulerConfig) -> Choice:
 def _tokens(asked: QueueOptions, scheduler: SchedulerConfig) -> Choice:
     if asked.max_num_queued_tokens is not None:
         return Choice(TOKENS_CHOICE, asked.max_num_queued_tokens, "asked for")
-    steps, longest = _STEPS * scheduler.full_step_tokens, _LONGEST * scheduler.max_model_len
+    # Of the length that steps have by themselves: how long newcomers wait is another matter than gaps between tokens.
+    by_itself = replace(scheduler, latency=None).full_step_tokens
+    steps, longest = _STEPS * by_itself, _LONGEST * scheduler.max_model_len
     if steps >= longest:
         return Choice(TOKENS_CHOICE, steps, f"of their prompts: what {_STEPS} full steps read")
     return Choice(TOKENS_CHOICE, longest, f"of their prompts: {_LONGEST} of max_model_len")

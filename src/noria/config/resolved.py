@@ -51,7 +51,9 @@ class MemoryTable:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """is_step_open: max_num_batched_tokens is the most it may become; `settle_step` settles it by timing."""
+    """is_step_open: `settle_step` has yet to tell from timings what a step takes; max_num_batched_tokens is the most
+    tokens that it may come to.
+    """
 
     config: EngineConfig
     choices: tuple[Choice, ...]

@@ -30,7 +30,7 @@ class StepTime:
 
 
 def most_step_tokens(asked: EngineOptions) -> int:
-    """What is stated, or the most that timing may come to: memory is laid out for it."""
+    """What is stated, or the most that a step may compute where time is its limit: memory is laid out for it."""
     return asked.scheduler.max_num_batched_tokens or MOST_TOKENS
 
 
@@ -51,16 +51,14 @@ def settle_step(resolved: Resolved, times: Sequence[StepTime]) -> Resolved:
     """
     cost = fit_cost(times)
     scheduler = resolved.config.scheduler
-    if scheduler.latency is not None and scheduler.latency.itl_s is not None:
-        cost = replace(cost, target_s=scheduler.latency.itl_s)
+    scheduler = replace(scheduler, step_cost=cost)
     if scheduler.enable_chunked_prefill:
-        scheduler = replace(scheduler, step_cost=cost)
         reason = f"{_paced_reason(scheduler, cost)}, corrected while running ({_measured(times)})"
     else:
-        in_time = cost.tokens_within(cost.target_s - cost.fixed_s, 0)
+        in_time = cost.tokens_within(max(0.0, scheduler.gap_s - cost.fixed_s), 0)
         tokens = _whole_tokens(scheduler, in_time, resolved.config.cache.block_size)
-        scheduler = replace(scheduler, step_cost=cost, max_num_batched_tokens=tokens)
-        reason = f"{_whole_reason(tokens, in_time, cost)} ({_measured(times)})"
+        scheduler = replace(scheduler, max_num_batched_tokens=tokens)
+        reason = f"{_whole_reason(tokens, in_time, scheduler.gap_s, cost)} ({_measured(times)})"
     choice = Choice(STEP_CHOICE, scheduler.max_num_batched_tokens, reason)
     return replace(
         resolved,
@@ -74,7 +72,7 @@ def _paced_reason(scheduler: SchedulerConfig, cost: StepCost) -> str:
     most, tokens = scheduler.max_num_batched_tokens, scheduler.full_step_tokens
     if tokens == most:
         return f"at most, which takes about {1e3 * (cost.fixed_s + cost.seconds(most, 0)):.0f} ms"
-    return f"at most; about {tokens} beside answers, for {1e3 * cost.target_s:.0f} ms"
+    return f"at most; about {tokens} beside answers, for {1e3 * scheduler.gap_s:.0f} ms"
 
 
 def _whole_tokens(scheduler: SchedulerConfig, in_time: int, block_size: int) -> int:
@@ -82,9 +80,9 @@ def _whole_tokens(scheduler: SchedulerConfig, in_time: int, block_size: int) -> 
     return min(max(in_time // block_size * block_size, longest), scheduler.max_num_batched_tokens)
 
 
-def _whole_reason(tokens: int, in_time: int, cost: StepCost) -> str:
+def _whole_reason(tokens: int, in_time: int, gap_s: float, cost: StepCost) -> str:
     if tokens > in_time:
-        return f"as many as max_model_len; shorter ones take {in_time} of them, about {1e3 * cost.target_s:.0f} ms"
+        return f"as many as max_model_len; shorter ones take {in_time} of them, about {1e3 * gap_s:.0f} ms"
     full_s = cost.fixed_s + cost.seconds(tokens, 0)
     return f"tokens: a full step takes about {1e3 * full_s:.0f} ms"
 

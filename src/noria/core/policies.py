@@ -151,4 +151,4 @@ def choose_prices(config: SchedulerConfig) -> Prices:
     # Prompts that are never cut are counted out in tokens: one may take longer than a step is meant to.
     if config.step_cost is None or not config.enable_chunked_prefill:
         return TokenPrices(config.max_num_batched_tokens)
-    return TimePrices(config.step_cost, config.latency)
+    return TimePrices(config)

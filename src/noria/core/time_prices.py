@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections import deque
 from math import ceil, inf
 
-from noria.config.engine import FEWEST_TOKENS, LatencyTarget, StepCost
+from noria.config.engine import FEWEST_TOKENS, LatencyTarget, SchedulerConfig
 from noria.core.prices import PromptShare
+from noria.core.slowness import Slowness
 
-_WINDOW = 256  # steps that count: the machine of a minute ago may be another one
-_QUANTILE = 0.95  # of gaps that keep to the target where every step is as long as it may be
 _MARGIN = 0.96  # of the target: the percentile is that of a while ago
-# Stand in for steps until those are seen, one by one: the first that is late may be chance, the second is believed.
-_ASSUMED = (1.15,) * 24
-_RANGE = (0.5, 4.0)
 _IDLE_STEPS = (
     4  # a prompt may take so many steps' time at once where nobody decodes: what comes then waits for it
 )
@@ -22,6 +16,9 @@ _IDLE_STEPS = (
 _CROWDED, _OPEN = 0.75, inf
 _LEAST_LIMITED, _LEAST = 1 / 8, 1 / 4  # of a step, for prompts, whatever the decodes take
 _LEAST_STEP = 1e-3  # of a limit, so that something always goes on
+# Of a full step: what a shorter one took tells nothing of what a full one will. Where the gaps have a limit all tell
+# something, for the decodes alone may break it.
+_TELLING_LIMITED, _TELLING = 0.0, 1 / 2
 
 
 class TimePrices:
@@ -30,34 +27,37 @@ class TimePrices:
 
     What those gaps took against what was foretold, at their 95th percentile, scales what a step may cost, so a slow
     machine gets shorter steps and its noise has room. Steps that are far from full do not count: their gaps are no
-    matter. Where nobody decodes there is no gap to keep, and a step may take longer: as much as a newcomer may wait.
+    matter, but where users stated a limit. Where nobody decodes there is no gap to keep, and a step may take longer: as
+    much as a newcomer may wait.
     """
 
-    def __init__(self, cost: StepCost, target: LatencyTarget | None = None) -> None:
-        """target: that users stated. Without one for gaps, they are kept to what the cost aims at, and nobody waits for
-        their sake.
+    def __init__(self, config: SchedulerConfig) -> None:
+        """config: with a step_cost. Without a stated limit for gaps, they are kept to what the cost aims at, and nobody
+        waits for their sake.
         """
-        target = target or LatencyTarget()
+        assert config.step_cost is not None, "a price in time without a cost"
+        cost, target = config.step_cost, config.latency or LatencyTarget()
         is_limited = target.itl_s is not None
         self._cost = cost
-        self._gap_s = _MARGIN * (cost.target_s if target.itl_s is None else target.itl_s)
+        self._gap_s = _MARGIN * config.gap_s
         self._idle_s = _IDLE_STEPS * self._gap_s
         if target.ttft_s is not None:
             self._idle_s = min(self._idle_s, target.ttft_s / 2)
+        self._telling = _TELLING_LIMITED if is_limited else _TELLING
+        self._fullest = self.of(
+            config.max_num_batched_tokens, 0
+        )  # at least what a step of the most tokens costs
         self._crowded = _CROWDED if is_limited else _OPEN
         self._least = _LEAST_LIMITED if is_limited else _LEAST
         self._least_step_s = _LEAST_STEP * self._gap_s if is_limited else cost.seconds(FEWEST_TOKENS, 0)
         self._foretold_s = 0.0  # of the step that computes, if the gap that it ends counts
         self._last_s: float | None = None  # when results were there last
-        self._num_assumed = len(_ASSUMED)
-        self._recent = deque(_ASSUMED)
-        self._sorted = list(_ASSUMED)
+        self._slowness = Slowness()
 
     @property
     def slowness(self) -> float:
         """What a step takes over what its price says, at most, 19 times in 20."""
-        lowest, highest = _RANGE
-        return min(max(self._sorted[int(_QUANTILE * len(self._sorted))], lowest), highest)
+        return self._slowness.ratio
 
     @property
     def step(self) -> int:
@@ -78,21 +78,14 @@ class TimePrices:
 
     def planned(self, spent: int, num_decodes: int, now_s: float) -> None:
         # With nobody's token before it, there is no gap that the step could be the end of.
-        counts = num_decodes > 0 and 2 * spent >= self.step
+        counts = num_decodes > 0 and spent >= self._telling * min(self.step, self._fullest)
         self._foretold_s = self._cost.fixed_s + 1e-9 * spent if counts else 0.0
 
     def done(self, now_s: float) -> None:
         if self._foretold_s and self._last_s is not None:
-            self._learn((now_s - self._last_s) / self._foretold_s)
+            self._slowness.learn((now_s - self._last_s) / self._foretold_s)
         self._foretold_s = 0.0
         self._last_s = now_s
-
-    def _learn(self, ratio: float) -> None:
-        if self._num_assumed or len(self._recent) == _WINDOW:
-            del self._sorted[bisect_left(self._sorted, self._recent.popleft())]
-            self._num_assumed = max(0, self._num_assumed - 1)
-        self._recent.append(ratio)
-        insort(self._sorted, ratio)
 
     def _within(self, seconds: float) -> int:
         """The price of what takes that long."""

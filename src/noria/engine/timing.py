@@ -67,14 +67,14 @@ def time_steps(runner: Runner, clock: Clock, config: EngineConfig) -> list[StepT
     """Timings for config.step_budget.settle_step, in about a tenth of a second where the machine is up to it.
 
     Chunks of growing size, then a small one behind a context: each some times, for the shortest time tells what
-    the step takes and the others what else went on. The very first of each kind takes memory and wakes threads: it
-    tells nothing. Two sizes are timed in any case: one alone does not tell what tokens cost from what the step does.
+    the step takes and the others what else went on. The very first takes memory and wakes threads: it tells
+    nothing. Two sizes are timed in any case: one alone does not tell what tokens cost from what the step does.
     """
     timer = StepTimer(runner, clock, config)
     smallest, *larger = sorted({min(size, timer.longest) for size in _SIZES})
-    timer.time(smallest)
-    end_s = clock.now() + _SPEND_S
     second, largest = larger[:1], larger[1:]
+    timer.time(max([smallest, *second]))
+    end_s = clock.now() + _SPEND_S
     times = [timer.time(size) for size in (*[smallest] * _REPEATS, *second)]
     for size in (*second, *largest * _REPEATS):
         if clock.now() + times[-1].seconds * size / times[-1].num_new < end_s:

@@ -22,7 +22,7 @@ def features(config: EngineConfig) -> list[float]:
         math.log2(scheduler.full_step_tokens),
         math.log2(cache.block_size),
         float(cache.enable_prefix_caching),
-        float(scheduler.latency is not None),
+        float(scheduler.step_cost is not None),
     ]
 
 

@@ -216,7 +216,7 @@ def _estimate(rate: MaxRate, simulated: MaxRate) -> float:
 def _takes_less(one: EngineConfig, other: EngineConfig) -> bool:
     return (
         one.scheduler.max_num_seqs <= other.scheduler.max_num_seqs
-        and one.scheduler.full_step_tokens <= other.scheduler.full_step_tokens
+        and one.scheduler.max_num_batched_tokens <= other.scheduler.max_num_batched_tokens
         and one.cache.block_size == other.cache.block_size
     )
 

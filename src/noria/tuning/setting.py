@@ -71,7 +71,9 @@ _SHORT = {
 
 
 def has_fixed_steps(config: EngineConfig) -> bool:
-    """Whether the number of a step's tokens is one of its settings; else it is timed anew at each start."""
+    """Whether the most tokens of a step are one of its settings, as where users stated them or a latency target beside
+    them; else what a step computes follows from the timing of each start.
+    """
     return config.scheduler.step_cost is None or config.scheduler.latency is not None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from noria.config.engine import EngineConfig
+from noria.config.engine import EngineConfig, SchedulerConfig
 from noria.config.errors import ConfigError
 from noria.tuning.setting import Setting
 from noria.tuning.simulated import Peak
@@ -72,8 +72,7 @@ def neighbours(setting: Setting, measured: EngineConfig, space: Space) -> Iterat
         for factor in (0.5, 2):
             yield _changed(setting, "max_num_batched_tokens", max(seqs, int(tokens * factor)))
     else:
-        fixed = replace(setting, itl_slo_ms=None)
-        yield f"no ITL target, {scheduler.full_step_tokens} tokens a step", fixed
+        yield f"no ITL target, {_by_itself(scheduler)}", replace(setting, itl_slo_ms=None)
     size = setting.block_size or cache.block_size
     for other in (size // 2, size * 2):
         if other in space.block_sizes:
@@ -83,6 +82,12 @@ def neighbours(setting: Setting, measured: EngineConfig, space: Space) -> Iterat
     yield _changed(setting, "enable_prefix_caching", not is_on)
     if setting.max_model_len is not None:
         yield f"max_model_len {scheduler.max_model_len}", replace(setting, max_model_len=None)
+
+
+def _by_itself(scheduler: SchedulerConfig) -> str:
+    if scheduler.step_cost is None:
+        return f"{scheduler.max_num_batched_tokens} tokens a step"
+    return f"steps of about {1e3 * scheduler.step_cost.target_s:.0f} ms"
 
 
 def _changed(setting: Setting, name: str, value: int | bool) -> tuple[str, Setting]:
