@@ -226,7 +226,10 @@ QuantisedRows* given_rows(const Shorts& codes, const Matrix& scales, int bits) {
     rows.sums16[i / kSumGroup] += code;
   }
   for (int64_t i = 0; i < num_rows * k / kSumGroup; ++i) rows.sums16[i] *= rows.scales[i * kSumGroup / kScaleGroup];
-  for (int64_t i = 0; i < num_rows * num_groups; ++i) rows.sums32[i] *= rows.scales[i];
+  for (int64_t i = 0; i < num_rows * num_groups; ++i) {
+    rows.sums32[i] *= rows.scales[i];
+    rows.offsets32[i] = -kUsualZero * rows.sums32[i];
+  }
   return made.release();
 }
 

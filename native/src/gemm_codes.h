@@ -16,17 +16,17 @@ struct ShortSteps {
 
   // A function of its own, with sums of its own: beside all else that a tile of rows keeps in wide registers, gcc 12
   // puts them in memory.
-  template <int kSteps, class Group, int kRows>
+  template <int kSteps, class Group, int kRows, int kVectors>
   [[gnu::noinline]] static void sum(const Group& group, const int16_t* x, int64_t stride,
-                                    Ints (&sums)[kRows][kParts<Isa>]) {
-    Ints own[kRows][kParts<Isa>];
+                                    Ints (&sums)[kRows][kVectors]) {
+    Ints own[kRows][kVectors];
 #pragma GCC unroll 16
     for (int step = 0; step < kSteps; ++step) {
-      Ints weights[kParts<Isa>];
-      for (int c = 0; c < kParts<Isa>; ++c) weights[c] = group.at(step, c);
+      Ints weights[kVectors];
+      for (int c = 0; c < kVectors; ++c) weights[c] = group.at(step, c);
       for (int r = 0; r < kRows; ++r) {
         const Ints both = Ints::all_at(x + r * stride + step * 2);
-        for (int c = 0; c < kParts<Isa>; ++c) {
+        for (int c = 0; c < kVectors; ++c) {
           Ints product = step == 0 ? multiply_pairs(weights[c], both) : Isa::dot_shorts(own[r][c], weights[c], both);
           product.pin();
           own[r][c] = product;
@@ -34,7 +34,7 @@ struct ShortSteps {
       }
     }
     for (int r = 0; r < kRows; ++r) {
-      for (int c = 0; c < kParts<Isa>; ++c) sums[r][c] = own[r][c];
+      for (int c = 0; c < kVectors; ++c) sums[r][c] = own[r][c];
     }
   }
 };
@@ -47,15 +47,15 @@ struct DotByteSteps {
   static constexpr int kCodesAStep = 4;
   static const int8_t* items(const QuantRows& x) { return x.bytes; }
 
-  template <int kSteps, class Group, int kRows>
-  static void sum(const Group& group, const int8_t* x, int64_t stride, Ints (&sums)[kRows][kParts<Isa>]) {
+  template <int kSteps, class Group, int kRows, int kVectors>
+  static void sum(const Group& group, const int8_t* x, int64_t stride, Ints (&sums)[kRows][kVectors]) {
 #pragma GCC unroll 16
     for (int step = 0; step < kSteps; ++step) {
-      Ints weights[kParts<Isa>];
-      for (int c = 0; c < kParts<Isa>; ++c) weights[c] = group.at(step, c);
+      Ints weights[kVectors];
+      for (int c = 0; c < kVectors; ++c) weights[c] = group.at(step, c);
       for (int r = 0; r < kRows; ++r) {
         const Ints four = Ints::all_at(x + r * stride + step * 4);
-        for (int c = 0; c < kParts<Isa>; ++c) {
+        for (int c = 0; c < kVectors; ++c) {
           sums[r][c] = Isa::dot_bytes(step == 0 ? Ints::zero() : sums[r][c], weights[c], four);
         }
       }

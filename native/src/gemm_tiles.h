@@ -17,7 +17,7 @@ namespace noria {
 constexpr int kMatrixRows = 16;  // of a tile
 
 // Runs a kernel of gemm_codes.h over one tile of a panel for one form of weights.
-template <class Isa, class Kernel, int kGroup, bool kMinima>
+template <class Isa, class Kernel, int kGroup, Lack kLack>
 class MatrixRun {
  public:
   using Tiles = typename Isa::Tiles;
@@ -47,13 +47,12 @@ class MatrixRun {
   using Floats = typename Isa::Floats;
   using Ints = typename Isa::Ints;
   static_assert(kParts<Isa> == 1);
-  static constexpr Lack kLack = kMinima ? Lack::kMinima : Kernel::kLack;
   static constexpr int kSteps = kGroup / Kernel::kCodesAStep;
   static constexpr int kAhead = 4;  // products of tiles that are under way
 
   struct alignas(64) Segment {
     Ints lines[kSegmentGroups][kSteps];
-    Scales<Isa, kMinima> scales[kSegmentGroups];
+    Scales<Isa, kLack == Lack::kMinima> scales[kSegmentGroups];
     int64_t first;  // group
     int64_t size;
   };
@@ -130,7 +129,7 @@ class MatrixRun {
     const float *scales[4], *row_sums[4];
     for (int quad = 0; quad < 4; ++quad) {
       scales[quad] = scale_at<kGroup>(x_, row + quad * 4, segment.first + i);
-      row_sums[quad] = sum_at<kGroup>(x_, row + quad * 4, segment.first + i);
+      row_sums[quad] = sum_at<kGroup, kLack>(x_, row + quad * 4, segment.first + i);
     }
     for_rows<kWhole>(count, [&](int r) {
       const Ints ints[1] = {Ints::load(reinterpret_cast<const uint8_t*>(sums.of[r]))};
@@ -152,9 +151,9 @@ class MatrixRun {
 template <class Isa, class Kernel>
 void run_matrices(PanelKernel few, const PackedLinear& weight, const uint8_t* panel, const Activations& x,
                   int64_t begin, int64_t end, float* out) {
-  if (end - begin <= Isa::kFewRows) return few(weight, panel, x, begin, end, out);
-  with_form(weight.format, [&](auto group, auto has_minima) {
-    using Run = MatrixRun<Isa, Kernel, group, has_minima>;
+  if (end - begin <= Isa::kFewTileRows) return few(weight, panel, x, begin, end, out);
+  with_form<Kernel>(weight.format, [&](auto group, auto lack) {
+    using Run = MatrixRun<Isa, Kernel, group, lack>;
     const typename Isa::Tiles tiles(group, int((end - begin) % kMatrixRows));
     const Run run(weight, x.quants, tiles);
     for (int t = 0; t < kPanelTiles; ++t) run.run(panel + t * weight.tile_bytes(), begin, end, out + t * kTileColumns);

@@ -52,8 +52,8 @@ struct Avx2 {
   using Floats = F8;
   using Ints = I32x8;
   static constexpr int kLanes = 8;
-  // Rows that go through a tile of integers together: with three the sums fit the registers.
-  static constexpr int kTileRows = 4;
+  // Rows that go through so many tiles of integers together: with three the sums fit the registers.
+  static constexpr int kManyRows = 4, kManyTiles = 1;
   // Up to so many rows unpack weights as they go, so many together.
   static constexpr int kFewRows = 4;
   static constexpr int kFewTileRows = 3;

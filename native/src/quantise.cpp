@@ -22,7 +22,7 @@ size_t quant_rows_bytes(int64_t num_rows, int64_t k, RowForm form) {
                                 "their length must be a multiple of " + std::to_string(kScaleGroup));
   }
   const size_t size = num_rows * k;
-  return aligned(size * code_bytes(form)) + 2 * aligned(size / kScaleGroup * 4) + aligned(size / kSumGroup * 4);
+  return aligned(size * code_bytes(form)) + 3 * aligned(size / kScaleGroup * 4) + aligned(size / kSumGroup * 4);
 }
 
 QuantRows quant_rows_at(uint8_t* data, int64_t num_rows, int64_t k, RowForm form) {
@@ -36,6 +36,8 @@ QuantRows quant_rows_at(uint8_t* data, int64_t num_rows, int64_t k, RowForm form
   rows.scales = reinterpret_cast<float*>(data);
   data += aligned(size / kScaleGroup * 4);
   rows.sums32 = reinterpret_cast<float*>(data);
+  data += aligned(size / kScaleGroup * 4);
+  rows.offsets32 = reinterpret_cast<float*>(data);
   data += aligned(size / kScaleGroup * 4);
   rows.sums16 = reinterpret_cast<float*>(data);
   return rows;

@@ -8,6 +8,7 @@ namespace noria {
 
 constexpr int kScaleGroup = 32;  // activations that share a scale
 constexpr int kSumGroup = 16;    // the smallest weight group, hence the finer of the two sums
+constexpr int kUsualZero = 8;    // of weight codes: that of 4 bits with a zero in their middle
 
 // The integers of quantised rows, and what kernels multiply.
 enum class RowForm {
@@ -26,6 +27,7 @@ struct QuantRows {
   int16_t* shorts = nullptr;  // kShorts: [rows][k] codes; of every four, numbers 0, 2, 1, 3
   float* scales = nullptr;    // [rows][k / 32]
   float* sums32 = nullptr;    // [rows][k / 32] scale * the codes' sum
+  float* offsets32 = nullptr;  // [rows][k / 32] -kUsualZero times that
   float* sums16 = nullptr;    // [rows][k / 16]
 
   explicit operator bool() const { return scales != nullptr; }

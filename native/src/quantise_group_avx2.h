@@ -72,7 +72,9 @@ inline void store_codes(Shorts32 codes, float scale, const QuantRows& out, int64
   float* halves = out.sums16 + at / kSumGroup;
   halves[0] = scale * float(low);
   halves[1] = scale * float(high);
-  out.sums32[at / kScaleGroup] = scale * float(low + high);
+  const float sum = scale * float(low + high);
+  out.sums32[at / kScaleGroup] = sum;
+  out.offsets32[at / kScaleGroup] = -kUsualZero * sum;
 }
 
 inline void quantise_group(const F8 (&x)[4], const QuantRows& out, int64_t row, int64_t group) {
