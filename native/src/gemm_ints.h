@@ -53,9 +53,8 @@ struct Scales {
   }
 };
 
-// Adds one row's integers of a group to its totals. row_scale, row_sum: where the row's numbers of
-// the group are; for kUsualZero row_sum is that of its offset. Zeros are powers of two, so either way to take one off
-// gives the same bits.
+// Adds one row's integers of a group to its totals. row_scale, row_sum: where the row's numbers of the group are; for
+// kUsualZero row_sum is where its offset is. Zeros are powers of two, so either way to take one off gives the same bits.
 template <class Isa, Lack kLack, class ItsScales, int kVectors>
 void add_group(const float* row_scale, const float* row_sum, const ItsScales& scales, typename Isa::Floats minus_zero,
                const typename Isa::Ints (&sums)[kVectors], typename Isa::Floats (&totals)[kVectors]) {
