@@ -15,7 +15,6 @@ import itertools
 import json
 import re
 import statistics
-import urllib.request
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,7 +23,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.noria_server import HOST, noria_server
+from benchmarks.noria_server import DIRECT, HOST, noria_server
 from benchmarks.overhead import load_parser, prompts, serving
 from benchmarks.streams import stream_all
 from noria import LLM, SamplingParams
@@ -131,14 +130,14 @@ def served(arguments: argparse.Namespace) -> Found:
         before_s = api_s(url)
         client_us = stream_us(url, arguments)
         api_us = 1e6 * (api_s(url) - before_s) / num_tokens(arguments)
-        with urllib.request.urlopen(f"{url}/debug/timeline") as answer:
+        with DIRECT.open(f"{url}/debug/timeline") as answer:
             events = json.load(answer)["traceEvents"]
     return Found(step_ms(traced(events), arguments.sequences), client_us, api_us)
 
 
 def api_s(url: str) -> float:
     """Processor time of the API process so far, in seconds."""
-    with urllib.request.urlopen(f"{url}/metrics") as answer:
+    with DIRECT.open(f"{url}/metrics") as answer:
         text = answer.read().decode()
     (found,) = re.findall(r'^process_cpu_seconds_total\{process="api-0"\} (\S+)$', text, re.MULTILINE)
     return float(found)

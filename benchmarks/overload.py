@@ -123,13 +123,17 @@ def main() -> None:
 def verdict(points: Sequence[Point], decoyed: Sequence[Point]) -> list[str]:
     """How much of its peak goodput keeps under overload, and of what the load itself leaves of it."""
     best = max(point.goodput for point in points)
+    if not best:
+        return [
+            "nothing was answered in time at any load: the machine was too slow, or is busy with something else"
+        ]
     best_left = max(point.num_good / point.shares.left_s for point in points)
     beside = {point.load: point.goodput for point in decoyed}
     lines = []
     for point in points:
         if point.load >= OVERLOAD:
             line = f"at {point.load:g}x goodput keeps {100 * point.goodput / best:.0f} % of its peak"
-            if point.load in beside:
+            if beside.get(point.load):
                 share = 100 * point.goodput / beside[point.load]
                 line += f", {share:.0f} % of what it is when the decoy gets the surplus"
             left = 100 * point.num_good / point.shares.left_s / best_left

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from noria.tuning.limits import Evidence, Limits, evidence
 from noria.tuning.probe import ProbeResult
 from noria.tuning.real import Effort, Screened, Watch
 from noria.tuning.real_engine import RealEngine
-from noria.tuning.server_child import child_environment, serving
+from noria.tuning.server_child import child_environment, server_info, serving
 from noria.tuning.setting import Setting
 from noria.tuning.standing import Standing
 from support_tuning import calibration, outcome, tuned_load
@@ -228,6 +230,28 @@ def test_a_server_that_does_not_start_is_an_error_with_what_it_said(tmp_path: Pa
         serving(["--no-such-flag"], tmp_path / "log"),
     ):
         pass
+
+
+def test_a_candidate_is_asked_past_the_proxy_that_the_environment_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Telling(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(f'{{"asked": "{self.path}"}}'.encode())
+
+        def log_message(self, format: str, *args: object) -> None: ...
+
+    with HTTPServer(("127.0.0.1", 0), Telling) as server:
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, "http://127.0.0.1:9")  # nobody listens there
+        for name in ("no_proxy", "NO_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        answering = threading.Thread(target=server.handle_request)
+        answering.start()
+        assert server_info(f"http://127.0.0.1:{server.server_port}") == {"asked": "/server_info"}
+        answering.join()
 
 
 def test_a_candidate_gets_no_setting_of_the_users_own_server_from_the_environment() -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
+from urllib.request import ProxyHandler, build_opener
 
 import orjson
 
@@ -29,6 +29,7 @@ _LISTENING = re.compile(r"listening on (http://\S+)")
 _PR_SET_PDEATHSIG = 1
 _MANNER = ("--port", "0", "--shutdown-timeout", "0", "--uvicorn-log-level", "info")
 _TOLD_LINES = 5  # of the log of a child that did not start
+_DIRECT = build_opener(ProxyHandler({}))  # a proxy that the environment names does not lead to this machine
 
 
 @contextmanager
@@ -77,7 +78,7 @@ def _address(process: subprocess.Popen[bytes], log: Path) -> str:
 
 def _is_ready(url: str) -> bool:
     try:
-        with urlopen(f"{url}/ready", timeout=5) as answer:
+        with _DIRECT.open(f"{url}/ready", timeout=5) as answer:
             return answer.status == 200
     except OSError:
         return False
@@ -86,7 +87,7 @@ def _is_ready(url: str) -> bool:
 def server_info(url: str) -> dict[str, Any]:
     """What a server of this version tells of its engine: model, settings, machine. Raises EngineError."""
     try:
-        with urlopen(f"{url}/server_info", timeout=_INFO_LIMIT_S) as answer:
+        with _DIRECT.open(f"{url}/server_info", timeout=_INFO_LIMIT_S) as answer:
             return dict(orjson.loads(answer.read()))
     except (OSError, ValueError) as error:
         raise EngineError(f"the server at {url} does not tell what it runs with: {error}") from None
