@@ -164,8 +164,15 @@ void Plan::linear_add(int inputs, const PackedLinear& weight, int x) {
   op->inputs = &used(inputs, weight.k);
   op->x = &used_floats(x, weight.num_outputs());
   const bool has_floats = op->inputs->as_floats;  // attention's; a gate gives what is asked of it
-  if (!has_floats) (weight.format.is_quantised() ? op->inputs->as_quants : op->inputs->as_floats) = true;
-  op->inputs->quants_form = row_form(weight.format, Precision::kInt8);
+  if (!has_floats && weight.format.is_quantised()) {
+    const RowForm form = row_form(weight.format, Precision::kInt8);
+    need(!op->inputs->as_quants || op->inputs->quants_form == form,
+         "buffer " + number(inputs) + " is read by weights that take rows of 8 bits and by some that take 16");
+    op->inputs->as_quants = true;
+    op->inputs->quants_form = form;
+  } else {
+    op->inputs->as_floats = true;
+  }
   ops_.push_back(std::move(op));
 }
 

@@ -245,5 +245,23 @@ def test_a_gate_read_in_two_forms_is_read_right_in_both() -> None:
         plan.embed(weights["table"])
 
 
+@pytest.mark.parametrize("kinds", [("Q8_0", "Q4_0"), ("Q4_0", "Q8_0")])
+def test_a_gate_is_not_read_in_rows_of_8_bits_and_of_16(kinds: tuple[str, str]) -> None:
+    """It is rounded once; and whichever was asked for first, the plan still runs as it stood."""
+    plan = _native.Plan(_native.Pool(1), _native.KvCache(_native.CacheShape(**SHAPE), "float32"))
+    x = plan.embed(_native.LinearWeight.of_floats("float32", 8, 32))
+    norm = _native.Norm(np.ones(32, np.float32), 1e-5)
+    gate = plan.norm_glu(x, norm, _native.LinearWeight.of_floats("float32", 64, 32, glu=True), "silu")
+    first, other = (_native.LinearWeight.of_blocks(kind, 32, 32) for kind in kinds)
+    plan.linear_add(gate, first, x)
+    with pytest.raises(ValueError, match=r"buffer \d is read by weights that take rows of 8 bits and by some"):
+        plan.linear_add(gate, other, x)
+    plan.linear_add(gate, first, x)
+    plan.lm_head(x, norm, _native.LinearWeight.of_floats("float32", 8, 32))
+    logits = np.full((2, 8), np.nan, np.float32)
+    plan.run(replace(GOOD, hidden_rows=ints()), logits, np.zeros((0, 0), np.float32))
+    np.testing.assert_array_equal(logits, np.zeros((2, 8)))
+
+
 def normed(x: np.ndarray) -> np.ndarray:
     return x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5)
