@@ -254,7 +254,9 @@ def test_a_gate_is_not_read_in_rows_of_8_bits_and_of_16(kinds: tuple[str, str]) 
     gate = plan.norm_glu(x, norm, _native.LinearWeight.of_floats("float32", 64, 32, glu=True), "silu")
     first, other = (_native.LinearWeight.of_blocks(kind, 32, 32) for kind in kinds)
     plan.linear_add(gate, first, x)
-    with pytest.raises(ValueError, match=r"buffer \d is read by weights that take rows of 8 bits and by some"):
+    with pytest.raises(
+        ValueError, match=r"buffer \d is read by weights that take rows of 8 bits and by some"
+    ):
         plan.linear_add(gate, other, x)
     plan.linear_add(gate, first, x)
     plan.lm_head(x, norm, _native.LinearWeight.of_floats("float32", 8, 32))
